@@ -17,8 +17,9 @@ COMMANDS = {
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
-    "fetch-model": ("notewriter.models.fetch", "get a small model to start with"),
+    "fetch": ("notewriter.fetching.fetch", "get a published benchmark, corpus, index or model by its name"),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
+    "pages": ("notewriter.corpora.download", "download the Wikipedia pages that a benchmark's questions name"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
@@ -45,6 +46,10 @@ COMMANDS = {
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
+    "fit-control": (
+        "notewriter.evaluation.fit_control",
+        "fit a note-writer that is no language model, to compare with",
+    ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "page": ("notewriter.app.page", "a page on this machine, to judge pairs or notes by hand"),
@@ -87,7 +92,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py and training/train_sft.py.\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 

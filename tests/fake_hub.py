@@ -1,21 +1,43 @@
-"""A model hub on this machine: repositories with branches, large files, and faults on demand."""
+"""A model hub on this machine: repositories with branches, large files, and faults on demand.
+
+It also stands for every other server: what `publish` puts at `https://HOST/PATH` is served at `/HOST/PATH`, where
+NOTEWRITER_MIRROR leads. `notewriter fetch` reads from it in a process of its own as well:
+
+    with serving() as hub:
+        hub.publish("hf://datasets/google/frames-benchmark@main/test.tsv", b"...")
+        hub.publish("https://raw.githubusercontent.com/someone/something/main/dev.json", b"...")
+        env = os.environ | hub.environment(folder)
+        subprocess.run(["notewriter", "fetch", "dataset", "frames", "--check", "false"], env=env)
+
+`--check false`, since what a test publishes has neither the size nor the questions of the original.
+"""
 
 import base64
+import gzip
 import hashlib
+import io
 import json
 import re
 import socket
 import struct
+import tarfile
+import threading
+import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from notewriter.ground.releases import Release
+
 REPO = "someone/notes-135m"
 TOKEN = "hf_" + "abcdefghij" * 3
-LARGE = (".safetensors", ".parquet")
+CHUNK = 1 << 16
+LARGE = (".safetensors", ".parquet", ".gz", "part_aa", "part_ab")
 """Names of files that go into the storage for large files."""
 
 
@@ -32,8 +54,12 @@ class Hub(ThreadingHTTPServer):
     """What arrived, and every request that was made.
 
     `faults` are pairs of the beginning of a request such as `PUT /storage/` and what happens to the next request that
-    begins so: a status, `reset` (the connection is cut in the middle of the body) or `lost` (it takes effect, and the
-    connection is cut before the reply).
+    begins so: a status, `reset` (the connection is cut in the middle of the body), `lost` (it takes effect, and the
+    connection is cut before the reply) or `half` (it is cut in the middle of the reply).
+
+    `moved` has old and new names of repositories, `gated` those that need a token. With `is_proxy` every answer is a
+    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of
+    them, `pace` is a pause in seconds after each 64 kB.
     """
 
     def __init__(self) -> None:
@@ -47,6 +73,14 @@ class Hub(ThreadingHTTPServer):
         self.private: bool | None = None
         self.refusal: int | None = None
         self.faults: list[tuple[str, int | str]] = []
+        self.authorizations_elsewhere: set[str | None] = set()
+        self.elsewhere: dict[str, bytes] = {}
+        self.moved: dict[str, str] = {}
+        self.gated: set[str] = set()
+        self.is_proxy = False
+        self.pace = 0.0
+        self.served = 0
+        self.ranges: list[str] = []
 
     def handle_error(self, *_: object) -> None:
         """Connections are cut on purpose."""
@@ -56,6 +90,11 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     @property
+    def storage(self) -> str:
+        """Where large files are: another host, which must not see the token."""
+        return f"http://localhost:{self.server_port}"
+
+    @property
     def commits(self) -> list[list[dict[str, Any]]]:
         """The lines of every commit to any repository."""
         return [lines for repository in self.repositories.values() for _, lines in repository.commits]
@@ -63,6 +102,44 @@ class Hub(ThreadingHTTPServer):
     def arrived(self, repo: str = REPO, kind: str = "model", branch: str = "main") -> dict[str, bytes]:
         """Path -> content of the files of a branch."""
         return self.repositories[kind, repo].branches[branch]
+
+    def publish(self, address: str, content: bytes) -> None:
+        """Serve a file at an address that `File.address` may have."""
+        if found := re.fullmatch(r"hf://(?:(dataset)s/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address):
+            branches = self.repository(found[1] or "model", found[2]).branches
+            for revision in {"main", found[3] or "main"}:
+                branches.setdefault(revision, {})[found[4]] = content
+        else:
+            self.elsewhere[address.partition("://")[2].partition("?")[0]] = content
+
+    def publish_release(self, release: Release, contents: dict[str, bytes]) -> None:
+        """Serve the files of a release, by their names here; those of archives are packed."""
+        archives: dict[str, dict[str, bytes]] = {}
+        for file in release.files:
+            if file.here not in contents:
+                continue
+            content, address = contents[file.here], file.addresses[0].partition("?")[0]
+            if file.member:
+                archives.setdefault(address, {})[file.member] = content
+            elif len(file.addresses) > 1:
+                half = len(content) // 2
+                for part, some in zip(file.addresses, (content[:half], content[half:]), strict=True):
+                    self.publish(part, some)
+            else:
+                is_packed = address.endswith(".gz") and not file.here.endswith(".gz")
+                self.publish(address, gzip.compress(content) if is_packed else content)
+        for address, members in archives.items():
+            self.publish(address, packed(address, members))
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """The variables with which a process finds everything here and keeps what it fetches in a folder."""
+        return {
+            "HF_ENDPOINT": self.endpoint,
+            "NOTEWRITER_MIRROR": self.endpoint,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HOME": str(folder / "huggingface"),
+            "NOTEWRITER_HOME": str(folder / "notewriter"),
+        }
 
     def repository(self, kind: str, repo: str) -> Stored:
         """A repository; it exists from the first look at it, with the files `there`."""
@@ -82,7 +159,7 @@ class Hub(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Hub
-    lost = False
+    lost = half = False
 
     def log_message(self, *_: object) -> None:
         """Keep the tests' output clean."""
@@ -122,10 +199,11 @@ class Handler(BaseHTTPRequestHandler):
         """The body of a request; None where a fault has already answered it."""
         request = f"{self.command} {self.path}"
         self.server.requests.append(request)
-        if not self.path.startswith("/storage/"):
-            self.server.authorizations.add(self.headers.get("Authorization"))
+        is_hub = not self.path.startswith(("/storage/", "/cdn/")) and self.path.lstrip("/") not in self.server.elsewhere
+        known = self.server.authorizations if is_hub else self.server.authorizations_elsewhere
+        known.add(self.headers.get("Authorization"))
         fault = self.server.fault(request)
-        self.lost = fault == "lost"
+        self.lost, self.half = fault == "lost", fault == "half"
         if fault == "reset":
             self.rfile.read(int(self.headers.get("Content-Length", 0)) // 2)
             self._cut()
@@ -138,6 +216,32 @@ class Handler(BaseHTTPRequestHandler):
         else:
             yield body
 
+    def _send_file(self, content: bytes, headers: dict[str, str]) -> None:
+        """Answer with a file, or with the part of it that is asked for."""
+        if self.command == "GET":
+            self.server.ranges.append(self.headers.get("Range", ""))
+        start, status = 0, 200
+        if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
+            start, status = int(found[1]), 206
+            headers = headers | {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+        body = content[start:]
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body)), "Accept-Ranges": "bytes"}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        for place in range(0, len(body), CHUNK):
+            if self.half and place > len(body) // 2:
+                self._cut()
+                return
+            self.wfile.write(body[place : place + CHUNK])
+            self.server.served += len(body[place : place + CHUNK])
+            time.sleep(self.server.pace)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self._send(b"", {"X-Error-Code": code, "X-Error-Message": code}, status)
+
     def do_HEAD(self) -> None:
         self.do_GET()
 
@@ -147,11 +251,20 @@ class Handler(BaseHTTPRequestHandler):
                 self._get(urlsplit(self.path).path)
 
     def _get(self, path: str) -> None:
-        if found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+        if self.server.is_proxy:
+            self._send(b"<html>Log in</html>", {"Content-Type": "text/html; charset=utf-8"})
+        elif path.lstrip("/") in self.server.elsewhere:
+            content = self.server.elsewhere[path.lstrip("/")]
+            self._send_file(content, {"ETag": f'"{hashlib.md5(content).hexdigest()}"', "Content-Type": "text/plain"})
+        elif path.startswith("/cdn/"):
+            self._send_file(self.server.objects[path.removeprefix("/cdn/")], {})
+        elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             repository = self.server.repository(found[1], found[2])
-            branch = unquote(found[3] or "main")
-            files = repository.branches[branch]
-            siblings = [{"rfilename": name} for name in files]
+            files = files_of(repository, unquote(found[3] or "main"))
+            if files is None:
+                self._refuse(404, "RevisionNotFound")
+                return
+            siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
             self._reply(
                 {
                     **{"id": found[2], "modelId": found[2], "sha": commit_of(files), "private": repository.private},
@@ -159,19 +272,36 @@ class Handler(BaseHTTPRequestHandler):
                 }
             )
         elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)/tree/(.+)", path):
-            files = self.server.repository(found[1], found[2]).branches[unquote(found[3])]
+            files = files_of(self.server.repository(found[1], found[2]), unquote(found[3])) or {}
             entries = [{"type": "file", "path": name, "size": len(content)} for name, content in files.items()]
             self._reply([entry | {"oid": "0" * 40} for entry in entries])
         elif found := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            kind = "dataset" if found[1] else "model"
-            branches = self.server.repository(kind, found[2]).branches
-            revision = unquote(found[3])
-            files = branches.get(revision) or next(each for each in branches.values() if commit_of(each) == revision)
-            content = files[unquote(found[4])]
-            etag = f'"{hashlib.sha256(content).hexdigest()}"'
-            self._send(content, {"ETag": etag, "X-Repo-Commit": commit_of(files), "Accept-Ranges": "bytes"})
+            self._resolve("dataset" if found[1] else "model", found[2], unquote(found[3]), unquote(found[4]))
         else:
             self._reply({"error": "no such endpoint"}, 404)
+
+    def _resolve(self, kind: str, repo: str, revision: str, path: str) -> None:
+        if repo in self.server.moved:
+            place = self.path.replace(repo, self.server.moved[repo])
+            self._send(b"", {"Location": place}, 307)
+        elif (kind, repo) not in self.server.repositories:
+            self._refuse(404, "RepoNotFound")
+        elif repo in self.server.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self._refuse(401, "GatedRepo")
+        elif (files := files_of(self.server.repository(kind, repo), revision)) is None:
+            self._refuse(404, "RevisionNotFound")
+        elif path not in files:
+            self._refuse(404, "EntryNotFound")
+        else:
+            content = files[path]
+            digest = hashlib.sha256(content).hexdigest()
+            commit = {"X-Repo-Commit": revision if re.fullmatch("[0-9a-f]{40}", revision) else commit_of(files)}
+            if path.endswith(LARGE):
+                self.server.objects[digest] = content
+                linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{digest}"'}
+                self._send(b"", commit | linked | {"Location": f"{self.server.storage}/cdn/{digest}"}, 302)
+            else:
+                self._send_file(content, commit | {"ETag": f'"{digest[:40]}"'})
 
     def do_PUT(self) -> None:
         with self._noted() as body:
@@ -231,6 +361,39 @@ class Handler(BaseHTTPRequestHandler):
                 del files[value["path"]]
         commit = commit_of(files)
         self._reply({"commitUrl": f"{self.server.endpoint}/{REPO}/commit/{commit}", "commitOid": commit})
+
+
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """A hub that answers until the block ends."""
+    with Hub() as hub:
+        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
+        yield hub
+        hub.shutdown()
+
+
+def packed(address: str, members: dict[str, bytes]) -> bytes:
+    """An archive of the kind that an address ends in."""
+    archive = io.BytesIO()
+    if address.endswith(".zip"):
+        with zipfile.ZipFile(archive, "w") as file:
+            for name, content in members.items():
+                file.writestr(name, content)
+    else:
+        kind = address.rpartition(".")[2].replace("tgz", "gz").replace("tar", "")
+        with tarfile.open(fileobj=archive, mode=f"w:{kind}") as tape:  # type: ignore[call-overload]
+            for name, content in members.items():
+                # What is below a folder: one file in it stands for all.
+                entry = tarfile.TarInfo(name + "AA/wiki_00" if name.endswith("/") else name)
+                entry.size = len(content)
+                tape.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+def files_of(repository: Stored, revision: str) -> dict[str, bytes] | None:
+    """The files at a branch or commit; None if there is no such revision."""
+    branches = repository.branches
+    return next((files for name, files in branches.items() if revision in (name, commit_of(files))), None)
 
 
 def commit_of(files: dict[str, bytes]) -> str:

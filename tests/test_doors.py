@@ -19,6 +19,7 @@ def test_there_is_a_door_for_each_stage_that_users_of_this_field_look_for():
         "data_construction/build_pairs.py",
         "eval/evaluate.py",
         "training/train_dpo.py",
+        "training/train_kto.py",
         "training/train_sft.py",
     }
 

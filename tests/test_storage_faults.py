@@ -23,9 +23,10 @@ from fake_endpoint import FakeEndpoint, fake_endpoint, knowing
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter import cli
+from notewriter.fetching import model as fetch
+from notewriter.fetching.model import HUB_ID
 from notewriter.ground import errors, jsonl
 from notewriter.ground.locks import locked
-from notewriter.models import fetch
 
 ROOM = 64 << 20
 Run = Callable[..., tuple[int, str, str]]
@@ -193,8 +194,8 @@ COMMANDS = {
         ],
         (),
     ),
-    "fetch-model": Command(
-        lambda inputs, folder: ["fetch-model", "--output_dir", folder / "model"],
+    "fetch": Command(
+        lambda inputs, folder: ["fetch", "model", HUB_ID, "--output_dir", folder / "model"],
         ("model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/origin.json"),
     ),
     "merge": Command(
@@ -233,7 +234,7 @@ def start(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Command,
     `datasets` keeps what it reads in the folder, and the hub gives a model without a network.
     """
 
-    def download(folder: Path) -> dict[str, str]:
+    def download(name: str, folder: Path, output_dir: Path) -> dict[str, str]:
         shutil.copytree(inputs.model, folder, dirs_exist_ok=True)
         return {"note": "a copy"}
 
@@ -399,7 +400,7 @@ def test_a_folder_below_a_file_is_told_in_one_line(name, inputs, run, start, tmp
         ("inspect", "pairs.html"),
         ("report", "report.md"),
         ("ask", "cache.sqlite"),
-        ("fetch-model", ".model.lock"),
+        ("fetch", ".model.lock"),
         pytest.param("train-dpo", "trained/config.yaml", marks=pytest.mark.integration),
         pytest.param("train-dpo", "trained/.lock", marks=pytest.mark.integration),
     ],
@@ -447,7 +448,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         ("chains, their cache elsewhere", "chains"),
         ("world", "world"),
         ("index", "index"),
-        ("fetch-model", "model"),
+        ("fetch", "model"),
         ("merge", "merged"),
         pytest.param("train-dpo", "trained", marks=pytest.mark.integration),
     ],
@@ -455,7 +456,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_folder_in_which_another_command_works_is_left_to_it(name, folder, inputs, run, start, tmp_path):
     start(COMMANDS[name], tmp_path)
     folder = tmp_path / folder
-    beside = folder.with_name(f".{folder.name}.lock") if name in ("index", "fetch-model", "merge") else None
+    beside = folder.with_name(f".{folder.name}.lock") if name in ("index", "fetch", "merge") else None
     with locked(folder, beside):
         before = contents(folder)
         told = complaint(run(*COMMANDS[name].argv(inputs, tmp_path)))

@@ -40,17 +40,19 @@ def _column(hint: Any) -> pa.DataType:
 class RowWriter:
     """A Parquet file that is written row by row and appears under its name when the block ends without an error.
 
-    `count` is the number of rows written.
+    `count` is the number of rows written, `options` are further ones of pyarrow's writer.
     """
 
-    def __init__(self, path: Path, columns: pa.Schema, batch: int = BATCH) -> None:
+    def __init__(
+        self, path: Path, columns: pa.Schema, batch: int = BATCH, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.count = 0
         self._path, self._columns, self._batch = path, columns, batch
         self._partial = path.with_name(path.name + ".partial")
         self._waiting: list[Mapping[str, Any]] = []
         with writing(path):
             try:
-                self._writer = pq.ParquetWriter(self._partial, columns)
+                self._writer = pq.ParquetWriter(self._partial, columns, **(options or {}))
             except BaseException:
                 self._partial.unlink(missing_ok=True)
                 raise

@@ -248,14 +248,17 @@ def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> S
         fitted = matrix[fold != held_out]
         scale = np.sqrt((fitted**2).mean(axis=0))
         scale[scale == 0] = 1.0
-        scores[fold == held_out] = matrix[fold == held_out] / scale @ _fit(fitted / scale)
+        scores[fold == held_out] = matrix[fold == held_out] / scale @ preferences(fitted / scale)
     return Separation(len(rows), int((scores > 1e-9).sum()), int((scores < -1e-9).sum()))
 
 
-def _fit(
+def preferences(
     differences: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """The weights w that maximise sum log sigmoid(d w) - |w|^2 / 2 over the rows d, by Newton's method."""
+    """The weights w that maximise sum log sigmoid(d w) - |w|^2 / 2 over the rows d, by Newton's method.
+
+    That is a logistic regression on differences, of the preferred side less the other, with a ridge penalty of 1.
+    """
     weights = np.zeros(differences.shape[1])
     for _ in range(25):
         chance = 1 / (1 + np.exp(-np.clip(differences @ weights, -30, 30)))

@@ -17,7 +17,7 @@ class TrainingRecord:
     """A finished training run. Records of older versions lack some of the keys, which then have their defaults."""
 
     method: str | None = None
-    """`dpo` or `sft`."""
+    """`dpo`, `kto` or `sft`."""
     base_model: str | None = None
     base_model_fingerprint: str | None = None
     """SHA-256 of the base's files, or its commit on the hub (`Checkpoint.fingerprint`)."""
@@ -39,7 +39,7 @@ class TrainingRecord:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-# What only one of the two methods has.
+# What only some methods have.
 _OPTIONAL = {"pairs", "pairs_sha256", "data", "data_sha256", "mix"}
 
 

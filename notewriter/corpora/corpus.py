@@ -37,11 +37,12 @@ from notewriter.corpora.writing import (
     skip_reasons,
     write,
 )
-from notewriter.datasets import BENCHMARKS
+from notewriter.datasets import BENCHMARKS, question_file
 from notewriter.ground import config, jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.ground.releases import FETCHED
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,11 @@ class CorpusArguments:
     """What to read, and where to write the corpus."""
 
     source: str = field(metadata={"help": f"the kind of documents: {', '.join([*SOURCES, PER_QUESTION])}"})
-    path: Annotated[list[str], MinLen(1)] = field(metadata={"help": "files or folders, in order"})
     output_dir: str = field(metadata={"help": "a folder for corpus.jsonl, manifest.json and skipped.jsonl"})
+    path: Annotated[list[str], MinLen(1)] = field(
+        default_factory=lambda: [FETCHED],
+        metadata={"help": "files or folders, in order; without it, what `notewriter fetch corpus SOURCE` got"},
+    )
     dataset: str | None = field(
         default=None,
         metadata={"help": "the benchmark whose questions are in --path (--source per-question) or in --pages_of"},
@@ -77,6 +81,7 @@ def main(argv: list[str]) -> None:
     )
     per_question.sizes(questions)
     source, pages = _source(arguments, split), _pages(arguments)
+    arguments.path = _paths(arguments, source)
     paths, output_dir = [Path(path) for path in arguments.path], Path(arguments.output_dir)
     for path in paths:
         if arguments.source == "folder" and path.is_dir() and output_dir.resolve().is_relative_to(path.resolve()):
@@ -132,6 +137,18 @@ def _source(arguments: CorpusArguments, split: SplitArguments) -> Source:
     if split.tokenizer is None:
         raise UserError("tokenizer: the size of each question's corpus is in tokens; add --tokenizer FOLDER")
     return per_question.source(arguments.dataset)
+
+
+def _paths(arguments: CorpusArguments, source: Source) -> list[str]:
+    """The files that are given, or else the fetched ones of the source."""
+    if arguments.path != [FETCHED]:
+        return arguments.path
+    if arguments.source == PER_QUESTION:
+        return [question_file(str(arguments.dataset), FETCHED, None)]
+    if isinstance(source.files, str):
+        raise UserError(f"path: --source {arguments.source} reads {source.files}; add --path")
+    command = f"notewriter fetch corpus {arguments.source}"
+    return sorted(map(str, source.files.found(source.files.files, command)))
 
 
 def _pages(arguments: CorpusArguments) -> Pages | None:

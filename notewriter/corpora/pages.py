@@ -23,13 +23,24 @@ class Pages:
     """
 
     def __init__(self, dataset: str, path: Path) -> None:
-        listed = [page for question in load_questions(dataset, path) for page in question.metadata.get("pages", [])]
-        if not listed:
+        self._listed: dict[str, str] = {}
+        self._revisions: dict[str, int] = {}
+        for question in load_questions(dataset, path):
+            pages = question.metadata.get("pages", [])
+            revisions = question.metadata.get("revisions", [None] * len(pages))
+            for page, revision in zip(pages, revisions, strict=True):
+                self._listed[page_title(page)] = page
+                if revision is not None:
+                    self._revisions[page_title(page)] = revision
+        if not self._listed:
             raise UserError(f"{path}: its questions list no pages; use those of FanOutQA or FRAMES")
-        self._listed = {page_title(page): page for page in listed}
 
     def __len__(self) -> int:
         return len(self._listed)
+
+    def __iter__(self) -> Iterator[tuple[str, int | None]]:
+        """The pages as the questions name them, by title or address, and their revisions where these are known."""
+        return ((page, self._revisions.get(name)) for name, page in self._listed.items())
 
     def title_of(self, document: Document) -> str | None:
         """The title of the listed page that a document is, as `page_title` writes it, or None if it is none."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from notewriter.ground.errors import install
+from notewriter.ground.releases import Release
 
 Record = tuple[str, Any]
 """The place of a record, for messages, and the record as it was read."""
@@ -56,7 +57,7 @@ class Source:
 
     Args:
         title: what it is, for messages.
-        files: its files and where they come from, for the help and the documentation.
+        files: its files and where they come from; in words where nobody publishes them as files.
         inputs: the files behind the paths that the user gave, each with its name, or why one is skipped.
         records: reads the records of a file.
         parse: turns a record into documents. It raises `UserError` for one that cannot be used; that one is skipped.
@@ -66,7 +67,7 @@ class Source:
     """
 
     title: str
-    files: str
+    files: Release | str
     inputs: Callable[[Sequence[Path]], Iterator[tuple[str, Path] | Skipped]]
     records: Callable[[str, Path], Iterator[Record]]
     parse: Callable[[str, Any], list[Document]]

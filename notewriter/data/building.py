@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple
 
 from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
+from notewriter.artifacts.trackers import tracking
 from notewriter.data.dataset.contents import PAIRS, Contents, Options, check_made, read_quotas
 from notewriter.data.dataset.selection import Selection, clean_selection
 from notewriter.data.harvest import rows_by_stage
@@ -104,7 +105,10 @@ def build(
     config = asdict(arguments) | asdict(models)
     policy_of(models)
     kinds = [contents.options, ModelArguments]
-    with open_run(arguments.output_dir, config, questions, kinds, command) as folder:
+    with (
+        open_run(arguments.output_dir, config, questions, kinds, command) as folder,
+        tracking(arguments.report_to, folder, config) as track,
+    ):
         journal = folder / JOURNAL
         check_journal(journal, contents.record)
         if resume.retry_errors:
@@ -112,7 +116,12 @@ def build(
         if contents.to_do(arguments, selection, journal):
             work = begin(journal) if begin else roll_out
             run_questions(
-                models, parts, questions, work, journal, description=description, count=rows_by_stage, costs=costs
+                *(models, parts, questions, work, journal),
+                description=description,
+                count=rows_by_stage,
+                costs=costs,
+                rehearsal=roll_out,
+                track=track,
             )
         made = contents.finish(arguments, folder, selection, config)
         errors = tell_errors(journal, questions)

@@ -31,6 +31,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import FETCHED
 
 BENCHMARKS: Plugins[Benchmark] = Plugins(
     "datasets",
@@ -82,6 +83,22 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
             "(docs/corpora.md), and index that with --dataset jsonl"
         )
     return benchmark.load_corpus(Path(path))
+
+
+def question_file(dataset: str, path: str, split: str | None) -> str:
+    """The path of a question file: the one that is given, or else the fetched one of a split of the dataset.
+
+    Raises:
+        UserError: the dataset is unknown or published nowhere, has no such split, or was not fetched.
+    """
+    if path != FETCHED:
+        if split:
+            raise UserError(f"split: chooses among fetched files; leave out --split or --path {path}")
+        return path
+    release = choose("dataset", dataset, BENCHMARKS).source
+    if release is None:
+        raise UserError(f"path: {dataset} is published nowhere; add --path with its file")
+    return str(release.path(split, "dataset", dataset))
 
 
 def with_metadata(questions: list[Question], where: dict[str, Any]) -> list[Question]:

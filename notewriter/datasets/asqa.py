@@ -12,6 +12,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import File, Release
 
 
 def _records(path: Path) -> reading.Records:
@@ -44,11 +45,25 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
+RELEASE = Release(
+    name="asqa",
+    page="github.com/google-research/language (asqa)",
+    licence="apache-2.0",
+    files=(
+        File(
+            address="https://storage.googleapis.com/gresearch/ASQA/ASQA.json",
+            split="dev",
+            rows=948,
+            unverified="size and SHA-256",
+        ),
+    ),
+    note="or ALCE's asqa_eval_*.json",
+)
+
 BENCHMARK = Benchmark(
     title="ASQA",
     load_questions=partial(reading.questions, _records, _question),
     family="asqa",
     answer_style="long",
-    source="github.com/google-research/language (asqa): ASQA.json, or ALCE's asqa_eval_*.json",
-    licence="apache-2.0",
+    source=RELEASE,
 )

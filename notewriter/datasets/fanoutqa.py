@@ -1,4 +1,7 @@
-"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping."""
+"""FanOutQA: questions over several Wikipedia pages, whose answer may be a list or a mapping.
+
+The questions were written from revisions of November 2023, which the file names beside each page.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,17 +11,23 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """The gold answer is the answer as text; the metadata have its original form and the pages needed."""
+    """The gold answer is the answer as text; the metadata have its original form, the pages needed and their revisions.
+
+    `revisions` is as long as `pages`, or missing where the file names none.
+    """
     if "answer" not in record:
         raise UserError(f"{place}: has no 'answer'; the test set has no answers, use the dev set")
+    pages = dict(_pages(record, place))
+    metadata = {"answer": record["answer"], "pages": list(pages)}
     return Question(
         id=reading.get(record, "id", str, place),
         question=reading.get(record, "question", str, place),
         answers=(_text(record["answer"]),),
-        metadata={"answer": record["answer"], "pages": list(dict.fromkeys(_pages(record, place)))},
+        metadata=metadata | ({"revisions": list(pages.values())} if any(pages.values()) else {}),
     )
 
 
@@ -30,18 +39,36 @@ def _text(answer: Any) -> str:
     return {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else str(answer)
 
 
-def _pages(record: dict[str, Any], place: str) -> Iterator[str]:
+def _pages(record: dict[str, Any], place: str) -> Iterator[tuple[str, int | None]]:
     for part in reading.objects(record, "decomposition", place):
         if part.get("evidence"):
-            yield reading.get(reading.get(part, "evidence", dict, place), "title", str, place)
+            evidence = reading.get(part, "evidence", dict, place)
+            revision = evidence.get("revid")
+            # Some copies of the file have "###TBD###" in the place of one.
+            yield reading.get(evidence, "title", str, place), revision if isinstance(revision, int) else None
         yield from _pages(part, place)
 
+
+RELEASE = Release(
+    name="fanoutqa",
+    page="github.com/zhudotexe/fanoutqa",
+    licence="cc-by-sa-4.0",
+    files=(
+        File(
+            address="https://raw.githubusercontent.com/zhudotexe/fanoutqa/"
+            "4e254877c0d28378e800171ab92781dbba893718/fanoutqa/data/fanout-final-dev.json",
+            split="dev",
+            rows=310,
+            size=1_177_174,
+        ),
+    ),
+    note="also in the PyPI package fanoutqa",
+)
 
 BENCHMARK = Benchmark(
     title="FanOutQA",
     load_questions=partial(reading.questions, reading.array, _question),
     family="fanoutqa",
     answer_style="list",
-    source="the PyPI package fanoutqa: fanout-final-dev.json",
-    licence="cc-by-sa-4.0",
+    source=RELEASE,
 )

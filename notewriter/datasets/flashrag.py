@@ -14,6 +14,9 @@ from notewriter.ground.records import Question
 
 KEY = "golden_answers"
 
+REPOSITORY = "hf://datasets/RUC-NLPIR/FlashRAG_datasets@bcafb8dd07d453be3cbeeeb3f78be1841bddf92c"
+"""Where their files are."""
+
 
 def is_flashrag(path: Path) -> bool:
     """Whether the first line of a file is a record of this form; False for a file that cannot be read."""

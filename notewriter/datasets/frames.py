@@ -7,6 +7,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Question
+from notewriter.ground.releases import File, Release
 
 
 def load_questions(path: Path) -> list[Question]:
@@ -29,10 +30,23 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
+RELEASE = Release(
+    name="frames",
+    page="huggingface.co/datasets/google/frames-benchmark",
+    licence="apache-2.0",
+    files=(
+        File(
+            address="hf://datasets/google/frames-benchmark@58d9fb6330f3ab1316d1eca12e5e8ef23dcc22ef/test.tsv",
+            split="test",
+            rows=824,
+            about=485_000,
+        ),
+    ),
+)
+
 BENCHMARK = Benchmark(
     title="FRAMES",
     load_questions=load_questions,
     family="nq",
-    source="huggingface.co/datasets/google/frames-benchmark: test.tsv",
-    licence="apache-2.0",
+    source=RELEASE,
 )

@@ -6,6 +6,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -57,12 +58,33 @@ load_questions = partial(reading.questions, reading.array, _question)
 load_corpus = partial(reading.union, reading.array, passages)
 load_contexts = partial(reading.contexts, reading.array, passages, "_id")
 
+RELEASE = Release(
+    name="hotpotqa",
+    page="hotpotqa.github.io",
+    licence="cc-by-sa-4.0",
+    files=(
+        File(
+            address="http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_dev_distractor_v1.json",
+            split="dev",
+            rows=7405,
+            about=46_000_000,
+            unverified="size and SHA-256; it comes over plain HTTP",
+        ),
+        File(
+            address="http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_train_v1.1.json",
+            split="train",
+            rows=90_447,
+            about=566_000_000,
+            unverified="size and SHA-256; it comes over plain HTTP",
+        ),
+    ),
+)
+
 BENCHMARK = Benchmark(
     title="HotpotQA",
     load_questions=load_questions,
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="hotpotqa",
-    source="hotpotqa.github.io: hotpot_dev_distractor_v1.json, hotpot_train_v1.1.json",
-    licence="cc-by-sa-4.0",
+    source=RELEASE,
 )

@@ -12,6 +12,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import File, Release
 
 ARTICLES = "context_articles.json"
 """The file of the articles that questions link to."""
@@ -120,12 +121,27 @@ def _closest(page: Sequence[Passage], snippet: str) -> Passage:
     return max(page, key=lambda passage: (text in passage.text, len(words & set(passage.text.split()))))
 
 
+_BUCKET = "https://iirc-dataset.s3.us-west-2.amazonaws.com"
+_SHA256 = "adfc34c8180337467105b2f534410c34e4fe43a82e6da03922440387802ca441"
+
+RELEASE = Release(
+    name="iirc",
+    page="allenai.org/data/iirc",
+    licence="cc-by-4.0",
+    # The loader reads the articles that lie beside the questions.
+    files=(
+        File(address=f"{_BUCKET}/context_articles.tar.gz", member=ARTICLES, unverified="size and SHA-256"),
+        File(address=f"{_BUCKET}/iirc_train_dev.tgz", member="dev.json", split="dev", sha256=_SHA256),
+        File(address=f"{_BUCKET}/iirc_train_dev.tgz", member="train.json", split="train", sha256=_SHA256),
+    ),
+    note="corpora: context_articles.json, and dev.json's own articles",
+)
+
 BENCHMARK = Benchmark(
     title="IIRC",
     load_questions=partial(reading.questions, _records, _question, numbered=True),
     load_corpus=load_corpus,
     load_contexts=load_contexts,
     family="drop",
-    source="allenai.org/data/iirc: dev.json; corpora: context_articles.json, and dev.json's own articles",
-    licence="cc-by-4.0",
+    source=RELEASE,
 )

@@ -6,6 +6,7 @@ from typing import Any
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -26,12 +27,23 @@ def _passages(record: dict[str, Any], place: str) -> list[Passage]:
     return reading.paragraphs(reading.get(record, "title", str, place), reading.get(record, "body", str, place))
 
 
+_REPOSITORY = "hf://datasets/yixuantt/MultiHopRAG@71ac0d0bd1f951d2d6b70311f7d2ae404e1ffa82"
+
+RELEASE = Release(
+    name="multihoprag",
+    page="huggingface.co/datasets/yixuantt/MultiHopRAG",
+    licence="odc-by",
+    files=(
+        File(address=f"{_REPOSITORY}/MultiHopRAG.json", split="test", rows=2556, about=5_170_000),
+        File(address=f"{_REPOSITORY}/corpus.json", split="corpus", about=6_790_000),
+    ),
+)
+
 BENCHMARK = Benchmark(
     title="MultiHop-RAG",
     load_questions=partial(reading.questions, reading.array, _question, numbered=True),
     load_corpus=partial(reading.union, reading.array, _passages),
     family="multihoprag",
-    source="huggingface.co/datasets/yixuantt/MultiHopRAG: MultiHopRAG.json; corpus: corpus.json",
-    licence="odc-by",
+    source=RELEASE,
     passages="its passages are news articles of their publishers",
 )

@@ -10,6 +10,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -35,12 +36,33 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
         yield reading.unrepeated(id, repeats), passages
 
 
+_QUESTIONS = "https://raw.githubusercontent.com/google-research-datasets/natural-questions/master/nq_open"
+
+RELEASE = Release(
+    name="nq",
+    page="github.com/google-research-datasets/natural-questions (nq_open)",
+    licence="cc-by-sa-3.0",
+    files=(
+        File(address=f"{_QUESTIONS}/NQ-open.dev.jsonl", split="dev", rows=3610, unverified="size and SHA-256"),
+        File(address=f"{_QUESTIONS}/NQ-open.train.jsonl", split="train", rows=87_925, unverified="size and SHA-256"),
+        File(
+            address="https://raw.githubusercontent.com/nelson-liu/lost-in-the-middle/"
+            "29b8a6d042ce29abccee3db1a73171a107d7e6af/qa_data/20_total_documents/"
+            "nq-open-20_total_documents_gold_at_0.jsonl.gz",
+            name="nq-open-20_total_documents_gold_at_0.jsonl",
+            split="lost_in_the_middle",
+            rows=2655,
+            size=15_151_873,
+            sha256="69a8dd87a45f07fb3ed9b804917a89db975cd6e488682fc838edca029cc3881f",
+        ),
+    ),
+    note="corpus: `notewriter corpus --source dpr`",
+)
+
 BENCHMARK = Benchmark(
     title="Natural Questions",
     load_questions=partial(reading.questions, reading.lines, _question, numbered=True),
     load_contexts=load_contexts,
     family="nq",
-    source="github.com/google-research-datasets/natural-questions (nq_open): NQ-open.dev.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    licence="cc-by-sa-3.0",
+    source=RELEASE,
 )

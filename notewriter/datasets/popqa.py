@@ -8,6 +8,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -29,11 +30,24 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
+RELEASE = Release(
+    name="popqa",
+    page="github.com/AlexTMallen/adaptive-retrieval",
+    licence="mit",
+    files=(
+        File(
+            address="https://raw.githubusercontent.com/AlexTMallen/adaptive-retrieval/main/data/popQA.tsv",
+            split="test",
+            rows=14_267,
+            sha256="9a5227f41bff0e4c331d4a774d946b12f95307892b58f860a9606ef356e6089b",
+        ),
+    ),
+    note="or FlashRAG's test.jsonl; corpus: `notewriter corpus --source dpr`",
+)
+
 BENCHMARK = Benchmark(
     title="PopQA",
     load_questions=partial(reading.questions, reading.table, _question),
     family="popqa",
-    source="github.com/AlexTMallen/adaptive-retrieval: data/popQA.tsv, or FlashRAG's test.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    licence="mit",
+    source=RELEASE,
 )

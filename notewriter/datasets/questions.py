@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter.datasets import BENCHMARKS, load_questions, select, with_metadata
+from notewriter.datasets import BENCHMARKS, load_questions, question_file, select, with_metadata
 from notewriter.datasets.question_sets import with_question_set
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import where_set
 from notewriter.ground.recipes import find
 from notewriter.ground.records import Question
+from notewriter.ground.releases import FETCHED
 
 INDEX = {"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"}
 RETRIEVER = {
@@ -22,12 +23,21 @@ RETRIEVER = {
 """What every command says of its options `index` and `retriever`."""
 
 
+PATH = {"help": "the question file; without it, what `notewriter fetch dataset` got"}
+SPLIT = {
+    "help": "which of the fetched files: dev, test, train, ...; default: the one that is evaluated",
+    "effect": False,
+}
+"""What every command says of its options `path` and `split`."""
+
+
 @dataclass(kw_only=True)
 class QuestionArguments:
     """The questions, the index to search, and the run folder."""
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
-    path: str = field(metadata={"help": "the question file"})
+    path: str = field(default=FETCHED, metadata=PATH)
+    split: str | None = field(default=None, metadata=SPLIT)
     output_dir: str = field(
         metadata={"help": "the run folder; run the same command again to resume", "effect": False, "of": "output"}
     )
@@ -58,16 +68,27 @@ class QuestionArguments:
         default=0,
         metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
     )
+    report_to: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "trackers that get the progress and the figures, as in training: wandb, trackio, tensorboard, ...; "
+            "each needs its package",
+            "effect": False,
+        },
+    )
 
 
 def load_selected(arguments: QuestionArguments) -> list[Question]:
     """The questions selected by the options, in file order, or in the order of the question set.
 
-    A limit that excludes no question is set to None, so that the run is the same as one without it.
+    A limit that excludes no question is set to None, so that the run is the same as one without it, and a path that was
+    left out to that of the fetched file.
 
     Raises:
         UserError: as `load_questions`, `with_question_set`, `with_metadata` and `select`.
     """
+    # A run that resumes, or reads its own record, finds the path.
+    arguments.path, arguments.split = question_file(arguments.dataset, arguments.path, arguments.split), None
     if arguments.ids and arguments.question_set:
         raise UserError("ids and question_set are both given; leave one of them out")
     questions = load_questions(arguments.dataset, arguments.path)

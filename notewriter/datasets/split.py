@@ -8,10 +8,12 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.datasets import BENCHMARKS, load_questions, question_file
+from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import FETCHED
 
 
 @dataclass
@@ -24,9 +26,10 @@ class SplitArguments:
     """
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
-    path: str = field(metadata={"help": "the question file"})
     output_dir: str = field(metadata={"help": "the folder of the two files"})
     dev: Annotated[int, Interval(ge=1)] = field(metadata={"help": "how many questions to hold out, drawn at random"})
+    path: str = field(default=FETCHED, metadata=PATH)
+    split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = field(
         default=None, metadata={"help": "how many of the others to keep, drawn at random; default: all"}
     )
@@ -36,6 +39,7 @@ class SplitArguments:
 def main(argv: list[str]) -> None:
     """Split a question file."""
     (arguments,) = parse(SplitArguments, argv, prog="notewriter split", description=SplitArguments.__doc__)
+    arguments.path = question_file(arguments.dataset, arguments.path, arguments.split)
     folder = Path(arguments.output_dir)
     outputs = [folder / f"{split}.jsonl" for split in ("train", "dev")]
     if Path(arguments.path).resolve() in (path.resolve() for path in outputs):

@@ -9,6 +9,7 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -44,12 +45,24 @@ def load_corpus(path: Path) -> Iterator[Passage]:
         yield Passage(id, reading.get(record, "title", str, place), reading.get(record, "content", str, place))
 
 
+_ARCHIVE = "https://storage.googleapis.com/ai2i/strategyqa/data/strategyqa_dataset.zip"
+_SHA256 = "4911d85eb6721a93bed7645419df77e721808b32b9785dee14ad80e6249e0a90"
+
+RELEASE = Release(
+    name="strategyqa",
+    page="allenai.org/data/strategyqa",
+    licence="mit",
+    files=(
+        File(address=_ARCHIVE, member="strategyqa_train.json", sha256=_SHA256, split="train", rows=2290),
+        File(address=_ARCHIVE, member="strategyqa_train_paragraphs.json", sha256=_SHA256, split="corpus"),
+    ),
+)
+
 BENCHMARK = Benchmark(
     title="StrategyQA",
     load_questions=partial(reading.questions, reading.array, _question),
     load_corpus=load_corpus,
     family="strategyqa",
     answer_style="yes_no",
-    source="allenai.org/data/strategyqa: strategyqa_train.json, strategyqa_train_paragraphs.json",
-    licence="mit",
+    source=RELEASE,
 )

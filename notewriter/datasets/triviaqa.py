@@ -4,10 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.datasets import reading
+from notewriter.datasets import flashrag, reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.releases import File, Release
 
 
 def _records(path: Path) -> reading.Records:
@@ -32,12 +33,23 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
+RELEASE = Release(
+    name="triviaqa",
+    page="nlp.cs.washington.edu/triviaqa (unfiltered)",
+    # The authors license their code (Apache-2.0) and say that they do not own the questions.
+    licence="unknown",
+    files=(
+        File(address=f"{flashrag.REPOSITORY}/triviaqa/test.jsonl", split="test", rows=11_313, about=4_800_000),
+        File(address=f"{flashrag.REPOSITORY}/triviaqa/dev.jsonl", split="dev", rows=8837, about=3_710_000),
+        File(address=f"{flashrag.REPOSITORY}/triviaqa/train.jsonl", split="train", rows=78_785, about=33_000_000),
+    ),
+    note="FlashRAG's files, whose test questions are the original development set, unfiltered-web-dev.json; "
+    "corpus: `notewriter corpus --source dpr`",
+)
+
 BENCHMARK = Benchmark(
     title="TriviaQA",
     load_questions=partial(reading.questions, _records, _question),
     family="triviaqa",
-    source="nlp.cs.washington.edu/triviaqa (unfiltered): unfiltered-web-dev.json, or FlashRAG's test.jsonl; "
-    "corpus: `notewriter corpus --source dpr`",
-    # The authors license their code (Apache-2.0) and say that they do not own the questions.
-    licence="unknown",
+    source=RELEASE,
 )

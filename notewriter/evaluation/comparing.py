@@ -79,7 +79,7 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
     """
     runs = [*before, *after]
     read = [read_predictions(run / "predictions.jsonl") for run in runs]
-    check_comparable(runs, read)
+    check_comparable(runs, [read_metrics(run / "metrics.json").family for run in runs], read)
     shared = [question for question in read[0] if all(question in predictions for predictions in read)]
     if not shared:
         folders = " and ".join(map(str, runs))
@@ -174,18 +174,22 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     return caption, header, rows
 
 
-def check_comparable(runs: Sequence[Path], read: Sequence[Mapping[str, Prediction]]) -> None:
-    """Check that all runs, of which `read` are the predictions, have one metric family and mean one question by an id.
+def check_comparable(runs: Sequence[Path], families: Sequence[str], read: Sequence[Mapping[str, Prediction]]) -> None:
+    """Check that all runs have one metric family and mean one question by an id.
+
+    Args:
+        runs: what the runs are called in an error.
+        families: the metric family of each.
+        read: the predictions of each.
 
     Raises:
         UserError: they do not; names two of the runs.
     """
     first, *others = runs
-    family = read_metrics(first / "metrics.json").family
-    for run, predictions in zip(others, read[1:], strict=True):
-        if (other := read_metrics(run / "metrics.json").family) != family:
+    for run, family, predictions in zip(others, families[1:], read[1:], strict=True):
+        if family != families[0]:
             raise UserError(
-                f"{first} was scored by {family!r} and {run} by {other!r}, whose rules differ; "
+                f"{first} was scored by {families[0]!r} and {run} by {family!r}, whose rules differ; "
                 "evaluate both with one metric family"
             )
         for question in read[0].keys() & predictions.keys():

@@ -5,9 +5,13 @@ stands beside.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import overload
+
+from tqdm import tqdm
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction, read_predictions
@@ -48,8 +52,27 @@ class Reading:
     """A question of a finished run: the passages that any of its searches found, each once, and the note it wrote."""
 
     question: Question
-    passages: list[Passage]
+    passages: Sequence[Passage]
     note: str
+
+
+class _Found(Sequence[Passage]):
+    """Passages that are read from their indexes anew each time: all pages of all questions need not fit into memory."""
+
+    def __init__(self, read: Sequence[Callable[[], Passage]]) -> None:
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    @overload
+    def __getitem__(self, place: int) -> Passage: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Passage]: ...
+
+    def __getitem__(self, place: int | slice) -> Passage | list[Passage]:
+        return [read() for read in self._read[place]] if isinstance(place, slice) else self._read[place]()
 
 
 def readings(run: Path) -> list[Reading]:
@@ -89,7 +112,8 @@ def control_notes(
     `other` is the note of the next question, in turn, whose note has as many words, or else of the next one.
     """
     notes: dict[str, dict[str, str]] = {name: {} for name in names}
-    for place, each in enumerate(read):
+    for place, each in enumerate(tqdm(read, desc="controls", unit=" questions", leave=False, delay=2)):
+        passages = list(each.passages)
         budget = len(each.note.split()) if words is None else words
         for name in names:
             if name == OTHER:
@@ -97,7 +121,7 @@ def control_notes(
                 note = next((other.note for other in others if len(other.note.split()) >= budget), "")
                 notes[name][each.question.id] = first_words(note or (others[0].note if others else ""), budget)
             else:
-                notes[name][each.question.id] = CONTROLS[name].write(each.question, each.passages, budget)
+                notes[name][each.question.id] = CONTROLS[name].write(each.question, passages, budget)
     return notes
 
 
@@ -179,18 +203,23 @@ def _stores(run: Path) -> list[Passages]:
     return stores
 
 
-def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> list[Passage]:
+def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> _Found:
     """The passages that any search of a trace found, each once as it was found first, shuffled as in the run."""
-    passages: dict[str, Passage] = {}
+    passages: dict[str, Callable[[], Passage]] = {}
     for step in trace.retrievals:
         for id in [found["id"] for found in step.passages if found["id"] not in passages]:
             places = ((store, store.find(id)) for store in stores)
-            passage = next((store[place] for store, place in places if place is not None), None)
-            if passage is None:
+            store, place = next(((store, place) for store, place in places if place is not None), (None, None))
+            if store is None or place is None:
                 raise UserError(
                     f"{run}: passage {id!r} is in none of its indexes on this machine; search a local index"
                 )
-            for seed in seeds:
-                passage = shuffled(step.query, passage, seed)
-            passages[id] = passage
-    return list(passages.values())
+            passages[id] = partial(_read, store, place, step.query, seeds)
+    return _Found(list(passages.values()))
+
+
+def _read(store: Passages, place: int, query: str, seeds: Sequence[int]) -> Passage:
+    passage = store[place]
+    for seed in seeds:
+        passage = shuffled(query, passage, seed)
+    return passage

@@ -1,7 +1,7 @@
 """A method is run over a benchmark and scored: the work of `notewriter evaluate` and of a table's cell."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Interval, Metrics, write_metrics
 from notewriter.artifacts.predictions import read_predictions, write_predictions
 from notewriter.artifacts.traces import Trace, TraceRecord
+from notewriter.artifacts.trackers import tracking
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.accounting import run_costs
@@ -33,6 +34,7 @@ from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_index, prepare, with_style
+from notewriter.methods.notes_writing import SKIPPED_PARTS, SPLIT_PAGES
 from notewriter.models.prices import CostArguments, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
@@ -155,7 +157,10 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
     """
     arguments, models, questions = evaluation.arguments, evaluation.models, evaluation.questions
     policy_of(models)
-    with open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder:
+    with (
+        open_run(arguments.output_dir, evaluation.config, questions, OPTIONS, command) as folder,
+        tracking(arguments.report_to, folder, evaluation.config) as track,
+    ):
         journal = folder / "traces.jsonl"
         check_journal(journal, TraceRecord)
         if resume.retry_errors and has_errors(journal):
@@ -175,10 +180,14 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
+                rehearsal=evaluation.work,
+                track=track,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.
         check_answered(journal, questions)
-        return _finish(folder, evaluation)
+        metrics = _finish(folder, evaluation)
+        track({name: interval.mean for name, interval in metrics.metrics.items()} | metrics.per_question, None)
+        return metrics
 
 
 def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
@@ -212,9 +221,22 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         controls=_controls(folder, evaluation.family) if arguments.controls else None,
     )
     prices = prices_of(evaluation.costs.prices, evaluation.models.models)
-    write_costs(folder / "costs.json", run_costs(traces(), predictions, prices))
+    costs = run_costs(traces(), predictions, prices)
+    write_costs(folder / "costs.json", costs)
+    _tell_of_long_pages(folder, costs.counts)
     write_metrics(folder / "metrics.json", metrics)
     return metrics
+
+
+def _tell_of_long_pages(folder: Path, counts: Mapping[str, int]) -> None:
+    if pages := counts.get(SPLIT_PAGES):
+        logger.info("%s: pages beyond the note-taker's context, which were read in parts: %d", folder, pages)
+    if parts := counts.get(SKIPPED_PARTS):
+        logger.warning(
+            "%s: pages or parts of pages that were refused however short, and of which no note was taken: %d; give the "
+            "note-taker a longer context, or let it reply with fewer tokens (--max_tokens)",
+            *(folder, parts),
+        )
 
 
 def _controls(folder: Path, family: str) -> dict[str, dict[str, Interval]] | None:

@@ -151,6 +151,7 @@ async def judge_one(question: Question, steps: Sequence[str], name: str, resourc
     A question that ended in an error scores 0, as with every metric, without asking the judge. An unreadable reply and
     a request that the endpoint refuses (a prompt longer than the judge's context) leave a reason and no score.
     """
+    client = resources.client("judge")
     rollout = Rollout(question, name, resources)
     seen = question.metadata
     case = Case(question.question, question.answers, seen["prediction"], steps, seen["reference"], rollout.generate)
@@ -165,7 +166,6 @@ async def judge_one(question: Question, steps: Sequence[str], name: str, resourc
     completions = [step.completion for step in rollout.trace.generations]
     if outcome == NOT_READABLE and completions[-1].finish_reason == "length":
         outcome = Outcome(reason="judge reply cut at max_tokens")
-    client = resources.clients.get("judge", resources.clients["policy"])
     return Judgement(
         question_id=question.id,
         prediction=seen["prediction"],

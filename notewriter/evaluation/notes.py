@@ -1,5 +1,6 @@
 """How much of what is needed to answer a question its note contains, in all and at equal words."""
 
+import functools
 from collections import Counter
 
 from notewriter.evaluation.metrics.metric import Metric
@@ -44,7 +45,7 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
     quality = {}
     normalised = normalise(note)
     tokens = Counter(normalised.split())
-    recalls = [(fact & tokens).total() / fact.total() for fact in _facts(question)]
+    recalls = [(fact & tokens).total() / fact.total() for fact in _facts(question.supporting_facts)]
     if recalls:
         quality[FACTS] = sum(recalls) / len(recalls)
     answers = [answer for answer in map(normalise, question.answers) if answer]
@@ -68,7 +69,7 @@ def note_worth(note: str, question: Question) -> dict[str, float]:
     scores = note_quality(note, question)
     for words in BUDGETS:
         scores |= _within(note, question, words)
-    if facts := _facts(question):
+    if facts := _facts(question.supporting_facts):
         tokens = Counter(normalise(note).split())
         evidence = sum(facts, Counter())
         scores[DENSITY] = (tokens & evidence).total() / max(1, tokens.total())
@@ -85,6 +86,7 @@ def first_words(note: str, words: int) -> str:
     return " ".join(note.split()[:words])
 
 
-def _facts(question: Question) -> list[Counter[str]]:
-    """The tokens of each supporting fact that has any."""
-    return [tokens for fact in question.supporting_facts if (tokens := Counter(normalise(fact).split()))]
+@functools.lru_cache(maxsize=1024)
+def _facts(facts: tuple[str, ...]) -> list[Counter[str]]:
+    """The tokens of each supporting fact that has any; remembered for the question's other notes."""
+    return [tokens for fact in facts if (tokens := Counter(normalise(fact).split()))]

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +53,7 @@ class Results:
         controls: the cells whose notes no model wrote, of which a primary test may name the best.
         chosen_on: the set on which the best control is chosen, in each score by itself.
         curves: what a plot of the first score calls a curve -> its points, each a number and the cell with it.
+        notes: cells whose notes are shown: facts over their first words in a plot, and those of a few questions.
     """
 
     title: Text
@@ -67,13 +68,20 @@ class Results:
     controls: list[str] = field(default_factory=list)
     chosen_on: str = ""
     curves: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Experiment(Results):
-    """Results with the variables of their file, and the finished runs that they name."""
+    """Results with the variables of their file, and the finished runs that they name.
+
+    Attributes:
+        variables: those of the file.
+        published: (cell, set) -> runs that are read from published notes, and not from their folders.
+    """
 
     variables: Variables = field(default_factory=dict)
+    published: Mapping[tuple[str, str], Runs] = field(default_factory=dict)
 
     def planned(self, cell: str, of: str) -> dict[int | None, Path]:
         """Seed -> the run of a cell on a set, whether it exists or not; the seed is None for a cell without seeds."""
@@ -84,13 +92,16 @@ class Experiment(Results):
     @functools.cached_property
     def runs(self) -> dict[tuple[str, str], Runs]:
         """(Cell, set) -> its finished runs."""
-        return {
-            (cell, of): {
-                seed: Finished(run) for seed, run in self.planned(cell, of).items() if (run / "metrics.json").is_file()
+
+        def of_place(cell: str, of: str) -> Runs:
+            planned, published = self.planned(cell, of), self.published.get((cell, of), {})
+            return {
+                seed: published.get(seed) or Finished(run)
+                for seed, run in planned.items()
+                if seed in published or (run / "metrics.json").is_file()
             }
-            for cell in self.cells
-            for of in self.sets
-        }
+
+        return {(cell, of): of_place(cell, of) for cell in self.cells for of in self.sets}
 
     def best_control(self, metric: str) -> str:
         """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
@@ -107,8 +118,12 @@ class Experiment(Results):
         return {seed: run for of in self.sets for seed, run in self.runs[cell, of].items()}
 
 
-def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, str]) -> tuple[Experiment, Pipeline]:
+def read_experiment(
+    file: Path, output_dir: str | None, changes: Mapping[str, str], cells: Mapping[str, str] | None = None
+) -> tuple[Experiment, Pipeline]:
     """The experiment in a pipeline file, and the pipeline; `output_dir` and `changes` as given to the pipeline.
+
+    `cells` are further ones, in the form of the file's.
 
     Raises:
         UserError: the file is not a pipeline, has no `results`, or they name what does not exist.
@@ -126,6 +141,7 @@ def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, st
         if key in pipeline.results
     }
     results = typed.read(content, Results, place)
+    results = replace(results, cells=results.cells | dict(cells or {}))
     metrics = results.metrics
     if "note_fact_recall" in metrics and "note_words" not in metrics:
         metrics = [*metrics, "note_words"]
@@ -144,6 +160,7 @@ def read_experiment(file: Path, output_dir: str | None, changes: Mapping[str, st
     points = [cell for curve in experiment.curves.values() for _, cell in curve]
     _check_names(place, "curves", points, list(experiment.cells))
     _check_names(place, "controls", experiment.controls, list(experiment.cells))
+    _check_names(place, "notes", experiment.notes, list(experiment.cells))
     for cell, path in experiment.cells.items():
         here = f"{place}: cells: {cell}"
         filled(path, {**variables, "set": "", "seed": 0}, here)

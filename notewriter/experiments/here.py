@@ -3,7 +3,9 @@
 import contextlib
 import itertools
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -14,10 +16,17 @@ import psutil
 
 from notewriter.experiments.run import Pipeline, Run, program, training_of
 from notewriter.ground.errors import UserError, writing
+from notewriter.ground.terminal import escape_controls
 from notewriter.models.servers import Kept, Wanted, keep
 
 POLL = 5.0
 """Seconds between checks of the server while a run uses it."""
+
+SHOW = 1.0
+"""The same where a terminal shows how far the run is."""
+
+END_OF_LOG = 4096
+"""Bytes at the end of a log in which its last line is looked for."""
 
 PATIENCE = 300.0
 """Seconds that a run has to end when the pipeline is interrupted: training saves a checkpoint first."""
@@ -50,7 +59,8 @@ def run_here(pipeline: Pipeline) -> None:
                 if shared and run.missing():
                     # It logs a line of its own.
                     _start_server(run, servers, pipeline.logs)
-                sys.stdout.write(f"[{next(numbers):2}/{len(pipeline.runs)}] {run.title:{width}}")
+                title = f"[{next(numbers):2}/{len(pipeline.runs)}] {run.title:{width}}"
+                sys.stdout.write(title)
                 sys.stdout.flush()
                 if skipped:
                     sys.stdout.write(f"  skipped: {skipped}\n")
@@ -65,7 +75,8 @@ def run_here(pipeline: Pipeline) -> None:
                 if run is last:
                     # The next run may need the memory.
                     servers.stop()
-                sys.stdout.write(f"{time.monotonic() - start:6.0f} s  {_headline(printed)}\n")
+                again = f"\r{title}" if sys.stdout.isatty() else ""
+                sys.stdout.write(f"{again}{time.monotonic() - start:6.0f} s  {_headline(printed)}\n")
     report = f"report: {pipeline.report}    " if pipeline.report else ""
     sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")
 
@@ -107,7 +118,7 @@ def _run(run: Run, shard: int, log: Path, servers: Kept) -> str:
             env=one | os.environ | servers.environment(),
         ) as process:
             try:
-                printed = _wait(process, servers)
+                printed = _wait(process, servers, log)
             except BaseException:
                 _end(process.pid)
                 raise
@@ -118,12 +129,34 @@ def _run(run: Run, shard: int, log: Path, servers: Kept) -> str:
     return printed.strip()
 
 
-def _wait(process: subprocess.Popen[str], servers: Kept) -> str:
-    """The standard output of a process; restarts its server if that dies meanwhile."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=POLL)[0]
-        servers.ensure_alive()
+def _wait(process: subprocess.Popen[str], servers: Kept, log: Path) -> str:
+    """The standard output of a process; restarts its server if that dies meanwhile.
+
+    A terminal shows the log's path and its last line, which is the run's bar, until the process has ended.
+    """
+    watched = sys.stdout.isatty()
+    if watched:
+        sys.stdout.write(f"\n     {log}\n")
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=SHOW if watched else POLL)[0]
+            servers.ensure_alive()
+            if watched:
+                sys.stdout.write(f"\r\x1b[K     {last_line(log)}"[: shutil.get_terminal_size().columns + 3])
+                sys.stdout.flush()
+    finally:
+        if watched:
+            # Back to the line of the title, as if nothing had been shown.
+            sys.stdout.write("\r\x1b[K\x1b[1A\x1b[K\x1b[1A")
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not blank, or the last state of a progress bar, without control characters."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - END_OF_LOG))
+        lines = re.split(r"[\r\n]+", file.read().decode("utf-8", "replace"))
+    return next((escape_controls(line) for line in reversed(lines) if line.strip()), "")
 
 
 def _end(pid: int) -> None:

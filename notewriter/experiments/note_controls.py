@@ -10,10 +10,10 @@ from notewriter.pages.tables import Table, markdown
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"
 
 
-def without_a_model(experiment: Experiment) -> list[str]:
+def without_a_model(experiment: Experiment) -> str:
     """The section of a page that shows facts in notes; empty for other pages and before the first run."""
     if FACTS not in experiment.metrics:
-        return []
+        return ""
     tables: list[Table] = []
     missing: list[str] = []
     for name, title in experiment.sets.items():
@@ -33,16 +33,16 @@ def without_a_model(experiment: Experiment) -> list[str]:
             if (rows := [_row(cell, against, metric) for cell, against in beside.items() if _has(against, metric)])
         ]
     if not tables and not missing:
-        return []
+        return ""
     rules = "; ".join(f"`{name}`: {SENTENCES[name]}" for name in SHOWN)
-    return [
-        "## Notes without a model",
+    parts = [
         "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "
         f"{rules}. In brackets the cell's notes minus these, paired by question, with the 95% interval over the "
         "questions. More words hold more facts whoever wrote them, so this is the comparison at equal words.",
         markdown(tables),
         "\n".join(missing),
     ]
+    return "\n\n".join(filter(None, parts))
 
 
 def _has(against: dict[str, Comparison], metric: str) -> bool:

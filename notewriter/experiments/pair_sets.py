@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.pairs import Pair, read_pairs
-from notewriter.artifacts.shortcuts import differences, sides, strongest
+from notewriter.artifacts.shortcuts import differences, separations, sides, strongest
 from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.experiments.origins import statistics_of
 from notewriter.pages.tables import Table
@@ -69,10 +69,12 @@ def _separations(pairs_of: Mapping[str, Sequence[Pair]]) -> Table:
         for stage in sorted({pair["stage"] for pair in pairs}):
             both = [sides(pair) for pair in pairs if pair["stage"] == stage]
             words = [statistics.fmean(len(side.text.split()) for side in each) for each in zip(*both, strict=True)]
-            feature, separation = strongest([differences(*each) for each in both])
-            most = f"{feature.more}: {separation.share:.0%}"
-            rows.append([name, stage, str(len(both)), *(f"{each:.1f}" for each in words), most])
-    header = ["set", "stage", "pairs", "words, chosen", "words, rejected", "how often the chosen side ..."]
+            told = [differences(*each) for each in both]
+            feature, separation = strongest(told)
+            longer, most = f"{separations(told)[0].share:.0%}", f"{feature.more}: {separation.share:.0%}"
+            rows.append([name, stage, str(len(both)), *(f"{each:.1f}" for each in words), longer, most])
+    header = ["set", "stage", "pairs", "words, chosen", "words, rejected", "chosen is longer"]
+    header += ["how often the chosen side ..."]
     return "What separates the sides beside what they say: lengths, and the feature that tells most", header, rows
 
 

@@ -1,22 +1,26 @@
 """`notewriter results FILE`: the page of an experiment, from its run folders.
 
     notewriter results experiments/e1 --output docs/results/e1.md
+    notewriter results experiments/e1 --from_notes docs/results/e1-notes.parquet --output docs/results/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
-has only the question.
+has only the question. Beside the page every note is published with its scores: the page can be written again from
+that file when the run folders are gone, also with further cells (`--cells`).
 """
 
 import hashlib
 import shlex
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import MinLen
 
 from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.notes import Notes, read_notes, write_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.evaluation.statistics import holm
@@ -33,7 +37,10 @@ from notewriter.experiments.origins import (
     training_costs,
 )
 from notewriter.experiments.pair_sets import pair_tables
+from notewriter.experiments.plots import plots_of
+from notewriter.experiments.published import NONE, check_kept, notes_of, runs_of
 from notewriter.experiments.run import Pipeline
+from notewriter.experiments.shown_notes import questions_asked, side_by_side
 from notewriter.experiments.values import (
     Difference,
     Runs,
@@ -46,16 +53,16 @@ from notewriter.experiments.values import (
 )
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
+from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import is_yes_no, normalise
-from notewriter.pages import charts
 from notewriter.pages.tables import Table, markdown
 
 NO_SCORE = "–"
 """Of a run that has no such score, as without notes."""
 
-PLOTS = 2
-"""How many of the metrics that are shares have a plot, from the first on; its axis ends at 1."""
+CONTROLS = "Notes without a model"
+"""The heading of that section."""
 
 
 @dataclass
@@ -65,17 +72,29 @@ class ResultsArguments:
     file: Annotated[str, MinLen(1)] = field(
         metadata={"help": "the experiment: a pipeline file or a recipe; `--file` may be omitted if it comes first"}
     )
-    output: str = field(metadata={"help": "the Markdown file to write; plots are SVG files beside it"})
+    output: str = field(
+        metadata={"help": "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"}
+    )
     output_dir: str | None = field(
         default=None, metadata={"help": "the folder of the runs, in place of the one in the file"}
     )
     set: list[str] = field(
         default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
     )
+    from_notes: str | None = field(
+        default=None,
+        metadata={
+            "help": "read the runs from this file of notes, which an earlier page has beside it, not from folders"
+        },
+    )
+    cells: dict[str, str] = field(
+        default_factory=dict,
+        metadata={"help": 'further cells: heading -> path of its runs, e.g. {"mine": "runs/mine/{{ set }}"}'},
+    )
 
 
 def main(argv: list[str]) -> None:
-    """Write the page and its plots."""
+    """Write the page, its plots and its notes."""
     command = ["notewriter", "results", *argv]
     if argv and not argv[0].startswith("-"):
         argv = ["--file", *argv]
@@ -83,20 +102,41 @@ def main(argv: list[str]) -> None:
     output = Path(arguments.output)
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
-    experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
-    shares = [metric for metric in experiment.metrics if metric_shown(metric).share]
-    plots = {metric: _plot(experiment, metric) for metric in shares[:PLOTS]}
-    plots = {name: plot for name, plot in ({"curves": _curves(experiment)} | plots).items() if plot}
+    experiment, pipeline = read_experiment(
+        Path(arguments.file), arguments.output_dir, changes_of(arguments.set), arguments.cells
+    )
+    of_folders, published = experiment, NONE
+    if arguments.from_notes:
+        published = read_notes(Path(arguments.from_notes))
+        experiment = replace(experiment, published=runs_of(published))
+    # What the page says of folders is kept as published where some are gone.
+    if all(seed in of_folders.runs[place] for place, runs in experiment.runs.items() for seed in runs):
+        published = published._replace(sections=_of_folders(of_folders))
+    notes, file = notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
+    check_kept(file, experiment, notes)
+    if notes.rows:
+        write_notes(file, notes)
+    plots = plots_of(experiment, notes)
     files = {name: f"{output.stem}-{name}.svg" for name in plots}
-    page = _page(experiment, pipeline, command, files)
-    for name, file in files.items():
-        jsonl.write_text(output.with_name(file), [plots[name]])
+    page = _page(experiment, pipeline, command, notes, file, files)
+    for name, plot in files.items():
+        jsonl.write_text(output.with_name(plot), [plots[name]])
     jsonl.write_text(output, [page])
     sys.stdout.write(f"{output}: written\n")
 
 
-def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots: dict[str, str]) -> str:
-    """The page in Markdown, with the files of its plots by name; `command` is the line that writes it.
+def _page(
+    experiment: Experiment, pipeline: Pipeline, command: list[str], notes: Notes, file: Path, plots: dict[str, str]
+) -> str:
+    """The page in Markdown.
+
+    Args:
+        experiment: with its runs.
+        pipeline: the file's.
+        command: the line that writes the page.
+        notes: what the runs wrote.
+        file: where they are published.
+        plots: plot -> file.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
@@ -106,40 +146,55 @@ def _page(experiment: Experiment, pipeline: Pipeline, command: list[str], plots:
     parts = [
         f"# {experiment.title}",
         experiment.text.strip(),
-        f"Written from the run folders by `{shlex.join(command)}`; no number is typed by hand. "
-        f"{finished} of {planned} evaluations are finished.",
+        f"Written from {'published notes' if experiment.published else 'the run folders'} by `{shlex.join(command)}`; "
+        f"no number is typed by hand. {finished} of {planned} evaluations are finished.",
     ]
+    sections = dict(notes.sections)
     if finished:
-        origins = {
-            cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.cells
-        }
-        folders = {cell: experiment.folders(cell) for cell in experiment.cells}
         parts += [
             *_primary(experiment),
             "## Scores",
             "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is "
             "the standard deviation over seeds.",
             markdown([_scores(experiment, metric) for metric in experiment.metrics]),
-            *without_a_model(experiment),
+            _section(CONTROLS, sections.pop(CONTROLS, "")),
             *_by_answer(experiment),
-            *(f"![{name}]({file})" for name, file in plots.items()),
+            *(f"![{name}]({plot})" for name, plot in plots.items()),
             "## Differences",
             "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
             "and questions together.",
             markdown([_differences(experiment, *pair) for pair in experiment.compare]),
             *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
-            *(["## Pairs", markdown(pair_tables(experiment.pairs))] if experiment.pairs else []),
-            "## Costs",
-            "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
-            "known; seconds of training are those since its last start, unknown if that had other code or another "
-            "machine. Evaluation is per question, over all sets; its seconds are those of waiting for the model, of "
-            "concurrent calls added up.",
-            markdown([training_costs(origins), evaluation_costs(folders)]),
-            "## Overlap of training and evaluation questions",
-            markdown([overlaps(origins.values())]),
-            "## How it was run",
+            *side_by_side(experiment, notes),
+            "## Notes and questions",
+            f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
+            f"{file_digest(file)}), from which `--from_notes` writes this page again.",
+            markdown([questions_asked(experiment, notes)]),
+            *(_section(heading, text) for heading, text in sections.items()),
         ]
-    return "\n\n".join(filter(None, [*parts, *_how(experiment, pipeline)])) + "\n"
+    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
+    parts.append(f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _section(heading: str, text: str) -> str:
+    return f"## {heading}\n\n{text}" if text else ""
+
+
+def _of_folders(experiment: Experiment) -> dict[str, str]:
+    """What the page says of the run folders themselves, and of the passages: heading -> Markdown."""
+    origins = {cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.cells}
+    folders = {cell: experiment.folders(cell) for cell in experiment.cells}
+    return {
+        CONTROLS: without_a_model(experiment),
+        "Pairs": markdown(pair_tables(experiment.pairs)) if experiment.pairs else "",
+        "Costs": "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they "
+        "are known; seconds of training are those since its last start, unknown if that had other code or another "
+        "machine. Evaluation is per question, over all sets; its seconds are those of waiting for the model, of "
+        "concurrent calls added up.\n\n" + markdown([training_costs(origins), evaluation_costs(folders)]),
+        "Overlap of training and evaluation questions": markdown([overlaps(origins.values())]),
+        "How it was run": _how([folder for each in folders.values() for folder in each]),
+    }
 
 
 def _caption(metric: str) -> str:
@@ -177,42 +232,6 @@ def _by_seed(experiment: Experiment, metric: str) -> Table:
         for seed in experiment.planned(cell, next(iter(experiment.sets)))
     ]
     return _caption(metric), ["cell", *experiment.sets.values()], rows
-
-
-def _plot(experiment: Experiment, metric: str) -> str:
-    """A score of every cell as SVG, a group for each set; empty if no cell has it."""
-    label = metric_shown(metric).label
-    groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
-    for number, cell in enumerate(experiment.cells):
-        for of, title in experiment.sets.items():
-            if found := score(metric, list(experiment.runs[cell, of].values())):
-                mean = found.interval
-                groups[title].append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
-    what = f"{label} by set and cell, with 95% intervals; the numbers are in the tables"
-    return charts.intervals(what, groups, f"{label}: mean with its 95% interval") if any(groups.values()) else ""
-
-
-def _curves(experiment: Experiment) -> str:
-    """The first score over the numbers that curves name as SVG, a panel for each set; empty before any cell ran."""
-    metric = experiment.metrics[0]
-    numbers = [number for curve in experiment.curves.values() for number, _ in curve]
-    best = experiment.best_control(metric) if experiment.chosen_on else ""
-    panels = []
-    for of, title in experiment.sets.items():
-        lines: dict[str, list[tuple[float, float]]] = {}
-        dots = []
-        for series, (name, curve) in enumerate(experiment.curves.items()):
-            scores = {number: score(metric, list(experiment.runs[cell, of].values())) for number, cell in curve}
-            means = {number: found.interval for number, found in sorted(scores.items()) if found}
-            lines[name] = [(number, mean.mean) for number, mean in means.items()]
-            for number, mean in means.items():
-                dots.append(charts.Dot("", mean.mean, mean.low, mean.high, series, number, name))
-        if best and dots and (found := score(metric, list(experiment.runs[best, of].values()))):
-            lines[BEST] = [(number, found.interval.mean) for number in (min(numbers), max(numbers))]
-        if dots:
-            panels.append(charts.Panel(f"{title}: {metric_shown(metric).label}", lines, dots, from_zero=False))
-    what = f"{metric_shown(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
-    return charts.panels(what, panels) if panels else ""
 
 
 def _is_yes_or_no(prediction: Prediction) -> bool:
@@ -335,22 +354,15 @@ def _why_not(before: Runs, after: Runs) -> str:
     return NO_SCORE if paired(before, after) else "no seed in common"
 
 
-def _how(experiment: Experiment, pipeline: Pipeline) -> list[str]:
-    """Code, machine and settings of the evaluations, and what prints the commands."""
-    folders = [folder for cell in experiment.cells for folder in experiment.folders(cell)]
+def _how(folders: Sequence[Path]) -> str:
+    """Code, machine and settings of the evaluations."""
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
         for folder in folders
         if (record := read_run_record(folder))
         for start in record.starts
     ]
-    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
     settings = "".join(read_metrics(folder / "metrics.json").config_hash for folder in folders)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
-    return [
-        "\n".join(dict.fromkeys(starts)),
-        f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.",
-        f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
-        if folders
-        else "",
-    ]
+    hashes = f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
+    return "\n\n".join(filter(None, ["\n".join(dict.fromkeys(starts)), hashes]))

@@ -42,8 +42,9 @@ SHARD = "%a"
 """What stands for the number of a shard in a command, as in Slurm's arrays; `{{ shard }}` in a file."""
 
 RESULTS = {
-    "fetch-model": ("--output_dir", "config.json"),
+    "fetch": ("--output_dir", "config.json"),
     "world": ("--output_dir", "test/questions.jsonl"),
+    "pages": ("--output", ""),
     "split": ("--output_dir", "dev.jsonl"),
     "index": ("--index", "manifest.json"),
     "pairs": ("--output_dir", statistics.NAME),
@@ -53,6 +54,7 @@ RESULTS = {
     "evaluate": ("--output_dir", "metrics.json"),
     "report": ("--output", ""),
     "results": ("--output", ""),
+    "fit-control": ("--output", ""),
 }
 """Command of notewriter -> the option that says where it writes, and the file there that it writes last."""
 
@@ -279,7 +281,7 @@ def _check(run: Run, titles: Sequence[str], place: str) -> None:
 def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
     """The launch profile of a training command, and what the launcher starts; None for other commands.
 
-    Training is `notewriter train dpo|sft --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
+    Training is `notewriter train METHOD --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
     """
     options = dict(itertools.pairwise(argv))
     if list(argv[:2]) == ["notewriter", "train"] and "--accelerate" in options:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.artifacts.costs import read_costs
-from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.traces import Generation, read_traces
@@ -34,6 +34,11 @@ class Finished:
     def predictions(self) -> Mapping[str, Prediction]:
         """By question id."""
         return read_predictions(self.folder / "predictions.jsonl")
+
+    @functools.cached_property
+    def family(self) -> str:
+        """The metric family that scored its answers."""
+        return read_metrics(self.folder / "metrics.json").family
 
     @functools.cached_property
     def calls(self) -> Mapping[str, list[Generation]]:
@@ -80,6 +85,34 @@ class Finished:
         """Whether a right answer has fewer searches than gold documents (`scoring.fewer_searches`)."""
         counts = self.searches and of.gold_documents and is_right(of)
         return of.retrievals < of.gold_documents if counts else None
+
+
+@dataclass(frozen=True)
+class Published(Finished):
+    """A run whose folder may be gone, of which an experiment has published the notes and scores.
+
+    Attributes:
+        rows: its predictions by question id; what they cost is not known.
+        scored_by: the metric family that scored the answers.
+    """
+
+    rows: Mapping[str, Prediction]
+    scored_by: str
+
+    @functools.cached_property
+    def predictions(self) -> Mapping[str, Prediction]:
+        """By question id."""
+        return self.rows
+
+    @functools.cached_property
+    def family(self) -> str:
+        """The metric family that scored its answers."""
+        return self.scored_by
+
+    @functools.cached_property
+    def next_search(self) -> Mapping[str, Mapping[str, float]]:
+        """What a further search with the note found, among its other scores."""
+        return {id: each.scores for id, each in self.rows.items()}
 
 
 async def _searched(noted: Sequence[Noted], run: Path) -> dict[str, dict[str, float]]:
@@ -272,7 +305,7 @@ def difference(name: str, before: Runs, after: Runs) -> Difference | None:
     pairs = paired(before, after)
     runs = [run for side in zip(*pairs, strict=True) for run in side]
     if runs:
-        check_comparable([run.folder for run in runs], [run.predictions for run in runs])
+        check_comparable(*zip(*((run.folder, run.family, run.predictions) for run in runs), strict=True))
     values = [(by_question(name, one), by_question(name, other)) for one, other in pairs]
     shared = [id for id in (values[0][0] if values else ()) if all(id in one and id in other for one, other in values)]
     if not shared:

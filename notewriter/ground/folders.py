@@ -42,7 +42,7 @@ def new_folder(path: Path, *, resume: bool = False) -> Iterator[Path]:
         try:
             yield partial
         except BaseException:
-            if not resume:
+            if not resume or not any(partial.iterdir()):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
         if path.exists():

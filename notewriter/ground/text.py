@@ -64,6 +64,11 @@ def sentences_in(text: str) -> list[str]:
     return [sentence for sentence in [*sentences, text[start:].strip()] if sentence]
 
 
+def paragraphs(lines: Sequence[str]) -> list[str]:
+    """The lines of a Markdown text that are neither headings nor rows of tables; all of them if there is no other."""
+    return [line for line in lines if not line.startswith(("#", "|"))] or list(lines)
+
+
 def first_sentence(text: str) -> str:
     """The first sentence of a text (`sentences_in`), or an empty string."""
     return next(iter(sentences_in(text)), "")

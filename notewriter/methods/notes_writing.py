@@ -12,6 +12,10 @@ MAX_HALVINGS = 6
 """How often a page that the note-taker's endpoint refuses is cut in two: down to 1/64 of it."""
 
 
+SPLIT_PAGES, SKIPPED_PARTS = "split_pages", "skipped_page_parts"
+"""Events: a page was read in parts, and a part was read by nobody."""
+
+
 async def take_notes(
     rollout: Rollout, stage: Stage, query: str, passages: list[Passage], notes: list[Passage]
 ) -> list[Passage]:
@@ -38,7 +42,7 @@ async def take_notes(
     for passage in passages:
         written = await _read(rollout, stage, query, passage, known)
         if len(written) > 1:
-            rollout.count("split_pages")
+            rollout.count(SPLIT_PAGES)
         if text := "\n".join(filter(None, written)):
             notes.append(replace(passage, text=text))
     rollout.keep_note(_together(notes))
@@ -54,7 +58,7 @@ async def _read(
     except RequestRefused:
         middle = _middle(passage.text)
         if not halvings or not middle:
-            rollout.count("skipped_page_parts")
+            rollout.count(SKIPPED_PARTS)
             return [""]
         written = []
         for text in (passage.text[:middle], passage.text[middle:]):

@@ -46,6 +46,10 @@ STATE = "trainer_state.json"
 """The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
 
 
+WEIGHTS_ONLY = "weights_only"
+"""The file, empty, in a checkpoint that was reduced to its weights: it can be evaluated, and no run resumes from it."""
+
+
 class AdapterSettings(TypedDict):
     """What is read of an adapter's configuration."""
 
@@ -127,7 +131,7 @@ class Checkpoint:
                 return self.path
             raise UserError(
                 f"{path}: is neither a model folder nor a hub id (owner/name); check the path "
-                "or get a small model with `notewriter fetch-model`"
+                "or get a small model with `notewriter fetch model HuggingFaceTB/SmolLM2-135M-Instruct --output_dir FOLDER`"
             )
         if not path.is_dir():
             raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")

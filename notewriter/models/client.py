@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -117,7 +118,8 @@ class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
-    until one of them is alive. `received` counts the completion tokens of replies that did not come from the cache.
+    until one of them is alive. `received` counts the completion tokens of replies that did not come from the cache,
+    `answered` these replies, and `replies` all of them by affinity.
     """
 
     def __init__(
@@ -130,7 +132,8 @@ class Client:
         if dialect and parameters:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
-        self.received = 0
+        self.received = self.answered = 0
+        self.replies: Counter[str] = Counter()
         self._refused = 0
         self._takes_all = False
         self._cache = cache
@@ -180,6 +183,7 @@ class Client:
         lock = self._in_flight.setdefault(key, asyncio.Lock())
         async with lock:
             if self._cache is not None and (cached := self._cache.get(key)):
+                self.replies[affinity] += 1
                 return cached
             async with self._slots:
                 try:
@@ -189,6 +193,8 @@ class Client:
                     raise
             self._refused = 0
             self.received += completion.completion_tokens
+            self.answered += 1
+            self.replies[affinity] += 1
             if self._cache is not None:
                 self._cache.put(key, completion)
             if self._batches is not None:

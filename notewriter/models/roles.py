@@ -65,7 +65,7 @@ class ModelArguments:
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
             "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
             "plays all others; LoRA adapters of one base share a server; for notes also a rule without a model, such "
-            "as {control: lead, words: 40}",
+            "as {control: lead, words: 40}, and for any role {control: empty}, which says nothing",
             "of": "model",
         },
     )
@@ -163,20 +163,26 @@ class ModelOfRole(Endpoint):
     replicas: Annotated[int, Interval(ge=1, le=256)] | None = field(default=None, metadata={"effect": False})
 
 
+SILENT = "empty"
+"""The control that says nothing, and so may play any role: an evaluation of notes alone needs no answers."""
+
+
 @dataclass(frozen=True)
 class ControlOfRole:
-    """A value of `models` that is no model: a rule that writes the notes (`notewriter.rollouts.controls`).
+    """A value of `models` that is no model: a rule that writes the notes (`notewriter.rollouts.controls`), or silence.
 
     Args:
         control: its name.
         words: how many words a note has at most, or the folder of a finished run, for as many as its notes have (for
             the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
+        weights: the file of the control `regression`.
     """
 
     control: str
     words: Annotated[int, Interval(ge=0)] | str | None = None
     encoder: Annotated[str, MinLen(1)] | None = None
+    weights: Annotated[str, MinLen(1)] | None = None
 
 
 def controls_of(arguments: ModelArguments) -> dict[str, ControlOfRole]:
@@ -247,8 +253,8 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     check(arguments)
     check_endpoints(arguments)
     policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
-    played = {role: value for role, value in arguments.models.items() if "control" not in value}
-    models = {role: _model(value, arguments) for role, value in (played | {"policy": policy}).items()}
+    played = {role: value for role, value in (arguments.models | {"policy": policy}).items() if "control" not in value}
+    models = {role: _model(value, arguments) for role, value in played.items()}
     wanted: dict[str, Wanted] = {}
     for role, model in models.items():
         if path := model.serve:
@@ -335,8 +341,10 @@ def _check_model(value: Any, place: str) -> None:
 
 
 def _check_control(value: dict[str, Any], place: str) -> None:
-    if place != "models: notes":
-        raise UserError(f"{place}: a control writes notes and nothing else; let a model play the role")
+    if place != "models: notes" and value["control"] != SILENT:
+        raise UserError(
+            f"{place}: a control writes notes and nothing else; let a model play the role, or {SILENT!r}, for no reply"
+        )
     keys = [each.name for each in fields(ControlOfRole)]
     if unknown := [key for key in value if key not in keys]:
         raise UserError(f"{place}: unknown key {unknown[0]!r}; a control has: {', '.join(keys)}")

@@ -29,13 +29,15 @@ ABOVE, BELOW, BEFORE, BEHIND = 30, 44, 60, 20
 _STYLE = """
 .chart { background: #fff; font: 12.5px system-ui, sans-serif; }
 .chart text { fill: #1c2126; stroke: none; } .chart .soft { fill: #5d6770; } .chart .title { font-weight: 600; }
-.chart .grid { stroke: #dfe3e7; } .chart .ring { fill: none; stroke: #1c2126; stroke-width: 2; }
+.chart .grid { stroke: #dfe3e7; } .chart .zero { stroke: #5d6770; }
+.chart .ring { fill: none; stroke: #1c2126; stroke-width: 2; }
 %s
 .chart line.interval { stroke-width: 3; stroke-opacity: .45; stroke-linecap: round; }
 .chart polyline.curve { fill: none; stroke-width: 2; } .chart rect.bar { stroke: none; }
 @media (prefers-color-scheme: dark) {
 .chart { background: #14181b; } .chart text { fill: #e3e7ea; } .chart .soft { fill: #a0abb4; }
-.chart .grid { stroke: #333b42; } .chart .ring { stroke: #e3e7ea; }
+.chart .grid { stroke: #333b42; } .chart .zero { stroke: #a0abb4; }
+.chart .ring { stroke: #e3e7ea; }
 %s
 }
 """
@@ -116,11 +118,18 @@ def axis(values: Iterable[float], start: float, end: float, from_zero: bool = Tr
     return Axis(first * step, last * step, step, start, end)
 
 
-def intervals(label: str, groups: Mapping[str, Sequence[Dot]], title: str) -> str:
-    """Groups of means with their intervals, a row each, on one axis from zero; `title` is the axis's."""
+def intervals(label: str, groups: Mapping[str, Sequence[Dot]], title: str, sign: str = "") -> str:
+    """Groups of means with their intervals, a row each, on one axis with zero.
+
+    Args:
+        label: what the chart shows, for readers who do not see it.
+        groups: heading -> means.
+        title: the axis's.
+        sign: `+` shows that of positive means too, as of differences.
+    """
     dots = [dot for group in groups.values() for dot in group]
     left = 20 + CHARACTER * min(40, max((len(dot.label) for dot in dots), default=0))
-    across = axis((dot.high for dot in dots), left, WIDTH - 80)
+    across = axis((end for dot in dots for end in (dot.low, dot.high)), left, WIDTH - 80)
     content, top = [], 0
     for name, group in groups.items():
         content.append(_text(name, 8, top + 18, "start", "title"))
@@ -131,14 +140,18 @@ def intervals(label: str, groups: Mapping[str, Sequence[Dot]], title: str) -> st
                 _text(dot.label, left - 14, y, "end"),
                 _tag(
                     "g",
-                    _tag("title", dot.text or f"{dot.label}: {dot.mean:.3f} [{dot.low:.3f}, {dot.high:.3f}]"),
+                    _tag(
+                        "title",
+                        dot.text or f"{dot.label}: {dot.mean:{sign}.3f} [{dot.low:{sign}.3f}, {dot.high:{sign}.3f}]",
+                    ),
                     _line("interval", dot.series, across.at(dot.low), across.at(dot.high), y, y),
                     _circle(dot.series, across.at(dot.mean), y, 5),
                 ),
-                _text(f"{dot.mean:.3f}", WIDTH - 64, y, "start", "soft"),
+                _text(f"{dot.mean:{sign}.3f}", WIDTH - 64, y, "start", "soft"),
             ]
             top += ROW
-    grid = _vertical(across, 4, top + 8)
+    zero = across.at(0)
+    grid = [*_vertical(across, 4, top + 8), _tag("line", class_="zero", x1=zero, x2=zero, y1=4, y2=top + 8)]
     caption = _text(title, (across.start + across.end) / 2, top + 44, "middle")
     return _svg(label, WIDTH, top + 56, *grid, *content, caption)
 
@@ -164,13 +177,14 @@ def _panel(panel: Panel, width: float, height: float) -> list[Markup]:
         content += [_tag("line", class_="grid", x1=across.start, x2=across.end, y1=y, y2=y)]
         content += [_text(label, across.start - 8, y, "end", "soft")]
     lines = {name: line for name, line in panel.lines.items() if line}
+    rooms = [max(90, 24 + CHARACTER * len(name)) for name in panel.lines]
     for number, (name, line) in enumerate(panel.lines.items()):
         places = " ".join(f"{_number(across.at(x))},{_number(up.at(y))}" for x, y in line)
         content += [_tag("polyline", class_=f"curve c{number}", points=places)] if line else []
         # A single point would be no line.
         content += [_circle(number, across.at(x), up.at(y), 2) for x, y in line if len(line) < 30]
         if len(lines) > 1 and line:
-            x = width - BEHIND - 90 * (len(panel.lines) - number)
+            x = width - BEHIND - sum(rooms[number:])
             content += [_swatch(number, x, ABOVE - 21), _text(name, x + 16, ABOVE - 16)]
     heights = _label_heights([(across.at(dot.x) <= width / 2, up.at(dot.mean)) for dot in panel.dots])
     for dot, label_y in zip(panel.dots, heights, strict=True):

@@ -36,6 +36,7 @@ from notewriter.retrieval import encoders, index_folder, passages, vectors
 from notewriter.retrieval.encoders import Encoder
 from notewriter.retrieval.passages import REMEDY
 from notewriter.retrieval.protocol import Scope, check_top_k
+from notewriter.retrieval.published import vectors_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +109,7 @@ def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *,
         if options.vectors is None:
             dimension = _embed(model, settings, options, folder / EMBEDDINGS, stored)
         else:
-            dimension = _copy(Path(options.vectors), model, settings, folder / EMBEDDINGS, stored)
+            dimension = _copy(vectors_file(options.vectors), model, settings, folder / EMBEDDINGS, stored)
         (folder / vectors.FILE).unlink(missing_ok=True)
         structure = vectors.Structure("flat")
         if options.structure == "hnsw":

@@ -7,15 +7,20 @@ from pathlib import Path
 from tqdm import tqdm
 
 from notewriter.artifacts.run_record import add_start, start_of
-from notewriter.datasets import BENCHMARKS, load_corpus
+from notewriter.datasets import BENCHMARKS, load_corpus, question_file
+from notewriter.datasets.questions import SPLIT
 from notewriter.ground import config
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.ground.releases import FETCHED
 from notewriter.retrieval import bm25, dense, encoders
 from notewriter.retrieval.index_folder import read_manifest
 
 PROG = "notewriter index"
+
+CORPUS = "corpus"
+"""The split of a published file that has passages only."""
 
 
 @dataclass(slots=True)
@@ -23,8 +28,15 @@ class IndexArguments:
     """The corpus and the index to build."""
 
     index: str = field(metadata={"help": "the index folder; an index of another corpus there is replaced"})
-    path: str = field(metadata={"help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs"})
+    path: str = field(
+        default=FETCHED,
+        metadata={
+            "help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs; without it, the one that "
+            "`notewriter fetch dataset` got"
+        },
+    )
     dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
+    split: str | None = field(default=None, metadata=SPLIT)
 
 
 def main(argv: list[str]) -> None:
@@ -40,7 +52,7 @@ def main(argv: list[str]) -> None:
         prog=PROG,
         description="Build an index, BM25 or, with --encoder, dense. It contains the passages.",
     )
-    config.choose("dataset", arguments.dataset, BENCHMARKS)
+    arguments.path, arguments.split = _corpus_file(arguments), None
     kind = "dense" if encoder.encoder else "bm25"
     if kind == "bm25" and encoder != encoders.Encoder():
         raise UserError("encoder options are set but no encoder; add --encoder MODEL or leave them out")
@@ -55,6 +67,13 @@ def main(argv: list[str]) -> None:
     if read_manifest(arguments.index) != before:
         add_start(Path(arguments.index), start_of(asdict(arguments), {}, config.command_line(PROG, argv)))
     sys.stdout.write(f"{arguments.index}: {outcome}\n")
+
+
+def _corpus_file(arguments: IndexArguments) -> str:
+    """The corpus that is given, or else the fetched one; some benchmarks have their passages in a file of their own."""
+    release = config.choose("dataset", arguments.dataset, BENCHMARKS).source
+    has_corpus = arguments.path == FETCHED and release is not None and CORPUS in release.splits
+    return question_file(arguments.dataset, arguments.path, arguments.split or (CORPUS if has_corpus else None))
 
 
 def _build(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.Encoder) -> str:

@@ -8,7 +8,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -18,12 +18,13 @@ from notewriter.artifacts.traces import Retrieval, read_traces
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise, places_of, sentences_in, without_surrogates
+from notewriter.ground.text import normalise, paragraphs, places_of, sentences_in, without_surrogates
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, parse_note
+from notewriter.rollouts.regression import read_regression
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 """The sentence encoder of `similar`, unless another one is given: a folder or hub id."""
@@ -40,8 +41,11 @@ class Control(NamedTuple):
 
 
 def lead(question: Question, passages: Sequence[Passage], words: int | None) -> str:
-    """The first sentence of each passage, best passage first, then the second of each, and so on."""
-    rows = zip_longest(*(sentences_in(passage.text) for passage in passages), fillvalue="")
+    """The first sentence of each passage, best passage first, then the second of each, and so on.
+
+    Of a page in Markdown neither headings nor rows of tables, with which most pages of Wikipedia begin.
+    """
+    rows = zip_longest(*(paragraphs(_sentences_of(passage.text)) for passage in passages), fillvalue="")
     return _cut([sentence for row in rows for sentence in row], words)
 
 
@@ -62,11 +66,11 @@ def overlap(question: Question, passages: Sequence[Passage], words: int | None) 
     compared in SQuAD's normalisation; equal sentences stay in the order of the passages.
     """
     sentences = _sentences(passages)
-    tokens = [set(normalise(sentence).split()) for sentence in sentences]
-    frequency = Counter(token for each in tokens for token in each)
     asked = set(normalise(question.question).split())
+    shared = [asked.intersection(normalise(sentence).split()) for sentence in sentences]
+    frequency = Counter(token for each in shared for token in each)
     # Summed in one order, so that sentences with the same words tie.
-    scores = [sum(math.log1p(len(tokens) / frequency[token]) for token in sorted(each & asked)) for each in tokens]
+    scores = [sum(math.log1p(len(shared) / frequency[token]) for token in sorted(each)) for each in shared]
     return _cut(_ranked(sentences, scores), words)
 
 
@@ -116,6 +120,9 @@ CONTROLS: dict[str, Control] = {
     "empty": Control("nothing", empty),
 }
 """The controls by name; `gold` reads the annotation, the others what a model reads."""
+
+REGRESSION = "regression"
+"""The control that is fitted (`notewriter fit-control`): sentences ranked by what can be counted of them."""
 
 REPLAY = "replay"
 """The control that is no rule: it gives the notes of a finished run again, for another reader."""
@@ -182,16 +189,23 @@ def players_of(arguments: ModelArguments) -> dict[str, Player]:
 
 
 def _player(place: str, settings: ControlOfRole) -> Player:
-    choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REPLAY)))
+    choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REGRESSION, REPLAY)))
     if settings.control == REPLAY:
         if not isinstance(settings.words, str):
             raise UserError(f"{place}: words: {REPLAY} reads the notes of a finished run; give its folder")
         return Replay(empty, _replies_in(Path(settings.words)))
-    write = CONTROLS[settings.control].write
+    if settings.control == REGRESSION:
+        if not settings.weights:
+            raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")
+        write = read_regression(Path(settings.weights)).write
+    else:
+        write = CONTROLS[settings.control].write
     if settings.encoder:
         if write is not similar:
             raise UserError(f"{place}: encoder: only the control similar has one; remove it")
         write = partial(similar, encoder=settings.encoder)
+    if settings.weights and settings.control != REGRESSION:
+        raise UserError(f"{place}: weights: only the control {REGRESSION} has them; remove them")
     words = settings.words
     return Player(write, _replies_in(Path(words)) if isinstance(words, str) else words)
 
@@ -211,7 +225,13 @@ def _words_of(stage: Stage, reply: str) -> int:
 
 
 def _sentences(passages: Sequence[Passage]) -> list[str]:
-    return [sentence for passage in passages for sentence in sentences_in(passage.text)]
+    return [sentence for passage in passages for sentence in _sentences_of(passage.text)]
+
+
+@lru_cache(maxsize=128)
+def _sentences_of(text: str) -> tuple[str, ...]:
+    # Several controls read the same pages, and splitting a long one takes most of their time.
+    return tuple(sentences_in(text))
 
 
 def _ranked(sentences: Sequence[str], scores: Sequence[float]) -> list[str]:

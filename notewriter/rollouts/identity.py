@@ -53,8 +53,8 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
 
     These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
     sentences, the file of each question's passages, what a retrieval server reports about its index, a control's
-    encoder and the run whose words it has, and the prompts in `prompts_dir`. A missing path, or a server that does not
-    answer, has none.
+    encoder and weights and the run whose words it has, and the prompts in `prompts_dir`. A missing path, or a server
+    that does not answer, has none.
     """
     fingerprints: dict[str, str | None] = {**models.contents(config)}
     index = config.get("index") or []
@@ -70,6 +70,8 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
     for role in (config.get("models") or {}).values():
         if isinstance(role, Mapping) and isinstance(run := role.get("words"), str):
             fingerprints[f"words: {run}"] = _of_file(Path(run, "traces.jsonl"))
+        if isinstance(role, Mapping) and (weights := role.get("weights")):
+            fingerprints[f"weights: {weights}"] = _of_file(Path(weights))
         if isinstance(role, Mapping) and (encoder := role.get("encoder")):
             fingerprints[f"encoder: {encoder}"] = encoders.identity(encoder)
     if folder := config.get("prompts_dir"):

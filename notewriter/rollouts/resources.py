@@ -25,9 +25,9 @@ from notewriter.rollouts.prompts import Prompts
 class Resources:
     """The resources that rollouts share.
 
-    `clients` maps roles to models; `"policy"` plays missing roles. `stage_sampling` maps stages to their own
-    sampling; all others use `sampling`. `retriever` may be None for methods that do not retrieve. `budget` pays for
-    calls. `controls` play roles without a model.
+    `clients` maps roles to models, and `controls` those that are played without one; `"policy"` plays missing roles,
+    be it a model or a control. `stage_sampling` maps stages to their own sampling; all others use `sampling`.
+    `retriever` may be None for methods that do not retrieve. `budget` pays for calls.
     """
 
     clients: Mapping[str, Client]
@@ -46,11 +46,25 @@ class Resources:
         Raises:
             UserError: a control plays its role, whose replies cannot be sampled or scored.
         """
-        if stage.role in self.controls:
+        if self.player(stage.role):
             raise UserError(f"models: {stage.role}: {stage.name} needs a model that samples; let one play the role")
-        client = self.clients.get(stage.role, self.clients["policy"])
+        client = self.client(stage.role)
         paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
         return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
+
+    def player(self, role: str) -> Player | None:
+        """The control that plays a role; None if a model does."""
+        return None if role in self.clients else self.controls.get(role, self.controls.get("policy"))
+
+    def client(self, role: str) -> Client:
+        """The model that plays a role.
+
+        Raises:
+            UserError: a control does.
+        """
+        if self.player(role):
+            raise UserError(f"models: {role}: a control plays it; let a model play it")
+        return self.clients.get(role) or self.clients["policy"]
 
     @property
     def parameters(self) -> dict[str, dict[str, str | None]]:

@@ -11,6 +11,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates
 from notewriter.retrieval.chain import find
+from notewriter.rollouts.controls import Player, empty
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
@@ -68,24 +69,23 @@ class Rollout:
         the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
-        if stage.role in self.resources.controls:
-            return self._controlled(stage, messages, variables)
+        if player := self.resources.player(stage.role):
+            return self._controlled(player, stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         return reply_of(stage, await self.complete(stage, messages, sampling, sample))
 
-    def _controlled(self, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """The reply of the control that plays a role, recorded as a step that is no call.
 
         It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
         """
-        if "passages" not in variables:
+        if "passages" not in variables and player.write is not empty:
             raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
-        passages = variables["passages"]
+        passages = variables.get("passages", ())
         self._read.update((passage.id, passage) for passage in passages)
         source = [*self._read.values()] if stage.kind == "updated note" else passages
         asked = variables.get("query") or variables.get("question") or self.question.question
         number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
-        player = self.resources.controls[stage.role]
         text = player.reply(stage, replace(self.question, question=asked), source, number)
         self.trace.steps.append(Control(stage.name, stage.role, messages, text))
         return text

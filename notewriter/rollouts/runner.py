@@ -8,16 +8,19 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from notewriter.artifacts.run_record import add_parameters
+from notewriter.artifacts.trackers import Track
 from notewriter.ground import jsonl
 from notewriter.ground.records import Question
 from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.retrieval.chain import Part
+from notewriter.rollouts.forecast import BAR_FORMAT, Bar, calls_in, expected_calls, seconds_left
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
+
+INTERVAL, INTERVAL_IN_LOG = 0.5, 10.0
+"""Seconds between two states of a progress bar."""
 
 Record = dict[str, Any]
 """What is known of a finished question, as JSON."""
@@ -31,56 +34,88 @@ async def for_each_question(
     concurrency: int,
     description: str,
     clients: Collection[Client] = (),
+    expected: float | None = None,
+    track: Track | None = None,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
 ) -> None:
     """Run `work` for every question missing from the journal, and append its record.
 
     Each record needs a `question_id`; None means that there is nothing to do and is not recorded. Finished questions
     survive a kill. The first error cancels the calls in flight and ends the run. The progress bar also shows the
-    completion tokens per second received by `clients` and the sums of `count` over all records.
+    completion tokens per second received by `clients`, the sums of `count` over all records, and the time left by the
+    calls of `clients`, of which a question makes as many as `expected`, or as those before it. `track` gets the same.
     """
     totals: Counter[str] = Counter()
     done = set()
+    calls: list[int] = []
+    started: set[str] = set()
     with jsonl.Journal(journal) as file:
         for _, record in jsonl.read(journal):
             done.add(record["question_id"])
             totals.update(count(record))
+            if clients:
+                calls.append(calls_in(record))
         waiting = [question for question in questions if question.id not in done]
         queue = iter(waiting)
 
         def received() -> int:
             return sum(client.received for client in clients)
 
-        start, before = time.monotonic(), received()
+        def speed() -> int:
+            return round((received() - before) / max(time.monotonic() - start, 1e-9))
+
+        def left() -> float | None:
+            rate = (sum(client.answered for client in clients) - answered) / max(time.monotonic() - start, 1e-9)
+            so_far = [sum(client.replies[id] for client in clients) for id in started]
+            begun = len(calls) + len(started)
+            return seconds_left(calls, so_far, len(questions) - begun, rate, expected) if clients else None
+
+        start, before, answered = time.monotonic(), received(), sum(client.answered for client in clients)
         # A terminal gets a moving bar, a log file an occasional line.
-        interval = 0.5 if sys.stderr.isatty() else 30.0
-        with tqdm(
+        interval = INTERVAL if sys.stderr.isatty() else INTERVAL_IN_LOG
+        with Bar(
+            bar_format=BAR_FORMAT,
             total=len(questions),
             initial=len(questions) - len(waiting),
             desc=description,
             unit="question",
             mininterval=interval,
             maxinterval=max(interval, 10.0),
-            # A moving average would long remember that those in flight before finish at once, from the cache.
-            smoothing=0,
         ) as bar:
+
+            async def tick() -> None:
+                """Move the time on before the first question is done."""
+                while True:
+                    await asyncio.sleep(interval)
+                    bar.left = left()
+                    bar.refresh()
+                    if track:
+                        track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
 
             async def worker() -> None:
                 for question in queue:
+                    started.add(question.id)
                     record = await work(question)
+                    started.discard(question.id)
                     if record is not None:
                         file.append(record)
                         totals.update(count(record))
-                    rate = (received() - before) / max(time.monotonic() - start, 1e-9)
-                    bar.set_postfix({**({"tokens/s": round(rate)} if clients else {}), **totals}, refresh=False)
+                    calls.append(sum(client.replies.pop(question.id, 0) for client in clients))
+                    bar.set_postfix({**({"tokens/s": speed()} if clients else {}), **totals}, refresh=False)
+                    bar.left = left()
                     bar.update()
 
+            ticking = asyncio.create_task(tick())
             try:
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(min(concurrency, len(waiting))):
                         workers.create_task(worker())
             except BaseExceptionGroup as group:
                 raise _first_leaf(group) from None
+            finally:
+                ticking.cancel()
+            if track:
+                track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
 
 
 def run_questions(
@@ -93,9 +128,12 @@ def run_questions(
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     costs: CostArguments | None = None,
+    rehearsal: Callable[[Question, Resources], Awaitable[Record | None]] | None = None,
+    track: Track | None = None,
 ) -> None:
     """`for_each_question` with the configured models (`served_models`).
 
+    `rehearsal` does to a question what `work` does, and leaves no trace of it; it says how many calls to expect.
     The servers' logs, and what was spent if `costs` sets a limit, are written beside the journal.
     """
 
@@ -111,6 +149,8 @@ def run_questions(
                     concurrency=models.concurrency,
                     description=description,
                     clients=resources.clients.values(),
+                    expected=await expected_calls(rehearsal, questions, resources, retriever, journal.parent),
+                    track=track,
                     count=count,
                 )
             finally:

@@ -1,22 +1,37 @@
-"""The options of DPO and SFT: ours beside TRL's, which are checked before anything is loaded."""
+"""The options of DPO, KTO and SFT: ours beside TRL's, which are checked before anything is loaded."""
 
 import dataclasses
+import importlib.util
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from annotated_types import Interval
 from transformers import TrainingArguments
-from trl import DPOConfig, ModelConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
 from notewriter.training.run.losses import check_losses
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
+
+HUB_ATTENTION = re.compile(r"kernels-community/(vllm-)?flash-attn\d?(@[\w.-]+)?")
+"""FlashAttention from the Hub, built for the installed PyTorch, keeps them apart as the installed one does."""
+
+BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(paged_)?ademamix|rmsprop_bnb(_(8|32)bit)?")
+"""Names of the optimizers of bitsandbytes."""
+
+PLACES = (
+    "A folder with train.parquet and (for evaluation) dev.parquet, one Parquet or JSON Lines file, any folder that "
+    "`datasets` reads, or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision and splits may be "
+    "left out)"
+)
+"""Where training data may be, for the help of its options."""
 
 DECIDED = (
     *("assistant_only_loss", "completion_only_loss", "chat_template_path", "eos_token", "pad_token", "dataset_kwargs"),
@@ -26,7 +41,7 @@ DECIDED = (
 
 @dataclass(kw_only=True)
 class SharedArguments:
-    """The options of both scripts beside TRL's."""
+    """The options of every script beside TRL's."""
 
     chat_template_kwargs: dict[str, Any] = field(
         default_factory=dict,
@@ -47,14 +62,13 @@ class SharedArguments:
 
 
 @dataclass(kw_only=True)
-class DPOArguments(SharedArguments):
-    """The options of DPO beside TRL's DPOConfig and ModelConfig."""
+class PairArguments(SharedArguments):
+    """The options of KTO, and some of DPO's, beside TRL's configurations."""
 
     pairs: str = field(
         metadata={
-            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
-            "rows have prompt, chosen and rejected, or whole conversations as chosen and rejected. A text in place of "
-            "messages is one message of the user or of the assistant.",
+            "help": f"{PLACES}; rows have prompt, chosen and rejected, or whole conversations as chosen and rejected. "
+            "A text in place of messages is one message of the user or of the assistant.",
             "effect": False,
         }
     )
@@ -72,6 +86,19 @@ class DPOArguments(SharedArguments):
             "says what to write, and not when to stop."
         },
     )
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other pairs to mix in, such as those of earlier rounds, file, folder or name -> pairs of it per "
+            'pair of --pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class DPOArguments(PairArguments):
+    """The options of DPO beside TRL's DPOConfig and ModelConfig."""
+
     prefix_sharing: bool = field(
         default=False,
         metadata={
@@ -88,13 +115,6 @@ class DPOArguments(SharedArguments):
             "of": "output",
         },
     )
-    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "Other pairs to mix in, such as those of earlier rounds, folder -> pairs of it per pair of "
-            '--pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
-        },
-    )
 
 
 @dataclass(kw_only=True)
@@ -103,16 +123,15 @@ class SFTArguments(SharedArguments):
 
     data: str = field(
         metadata={
-            "help": "A folder with train.parquet and (for evaluation) dev.parquet, or one Parquet or JSON Lines file; "
-            "rows have messages, or prompt and completion, or prompt and chosen. A text in place of messages is one "
-            "message of the user or of the assistant.",
+            "help": f"{PLACES}; rows have messages, or prompt and completion, or prompt and chosen. A text in place of "
+            "messages is one message of the user or of the assistant.",
             "effect": False,
         }
     )
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
         default_factory=dict,
         metadata={
-            "help": "Other data to mix in, file -> rows of it per row of data, drawn with the seed: "
+            "help": "Other data to mix in, file, folder or name -> rows of it per row of data, drawn with the seed: "
             '{"general.parquet": 0.5}. Evaluation leaves it out.'
         },
     )
@@ -145,6 +164,15 @@ class BatchConfiguration(_TrainingArguments):
         metadata={
             "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
             "that one configuration means the same training on one GPU and on eight."
+        },
+    )
+    keep_weights: bool = field(
+        default=False,
+        metadata={
+            "help": "Keep of every checkpoint but the newest the weights alone, in the type of the base model's: a "
+            "sixth of it, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to resume "
+            "from. Leave out save_total_limit, which removes whole checkpoints.",
+            "effect": False,
         },
     )
 
@@ -211,9 +239,45 @@ class BatchConfiguration(_TrainingArguments):
 class DPOConfiguration(BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
 
+    simpo_gamma: float = field(
+        default=0.5,
+        metadata={
+            "help": "With loss_type simpo: by how much beta times the mean log-probability of chosen's tokens is to be "
+            "above that of rejected's."
+        },
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_losses(self)
+        if self.padding_free:
+            raise UserError(
+                "padding_free: TRL 1.16 ignores it in DPO; leave it out, and give --prefix_sharing true, which puts a "
+                "batch into one row without padding"
+            )
+
+
+@dataclass
+class KTOConfiguration(BatchConfiguration, KTOConfig):
+    """TRL's KTOConfig with a batch size that does not depend on the number of processes, and a number format."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precompute_ref_log_probs:
+            raise UserError(
+                "precompute_ref_log_probs: TRL's store of them is not told apart by the weights under ZeRO-3, and ours "
+                "is of pairs; leave it out: KTO scores with its reference in every step"
+            )
+        if self.loss_type == "kto" and self.train_sampling_strategy != "sequential":
+            raise UserError(
+                "train_sampling_strategy: KTO estimates a divergence from the rows of a batch, in an order that is "
+                "drawn once with the seed; leave it out"
+            )
+        if self.loss_type == "kto" and self.per_device_train_batch_size < 2:
+            raise UserError(
+                f"per_device_train_batch_size: KTO estimates a divergence from the rows of a batch, and "
+                f"{self.per_device_train_batch_size} is too few; give 2 or more"
+            )
 
 
 @dataclass
@@ -231,8 +295,15 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
             raise UserError(
                 "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
             )
+        if self.padding_free and not self.packing and self.max_length is not None:
+            raise UserError(
+                "padding_free: TRL allows it without packing only where max_length is not set; give --packing true, "
+                "which is without padding too"
+            )
         super().__post_init__()
 
+
+Configuration = DPOConfiguration | KTOConfiguration | SFTConfiguration
 
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
@@ -251,7 +322,8 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # The hyper-parameters that a paper's table lists.
     (
         (
-            *("loss_type", "loss_weights", "beta", "packing", "learning_rate", "lr_scheduler_type", "warmup_steps"),
+            *("loss_type", "loss_weights", "beta", "simpo_gamma", "desirable_weight", "undesirable_weight", "packing"),
+            *("neftune_noise_alpha", "learning_rate", "lr_scheduler_type", "warmup_steps"),
             *("optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
         ),
         {"listed": True},
@@ -259,7 +331,7 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 """What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
 
-for _kind in (DPOConfiguration, SFTConfiguration):
+for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
     for _names, _metadata in MARKS:
         marked(_kind, _names, **_metadata)
 
@@ -303,13 +375,46 @@ def check_packing(training: SFTConfig, model: ModelConfig) -> None:
     """Refuse attention that may not keep packed conversations apart.
 
     Raises:
-        UserError: packing is on, and the attention implementation is not in `PACKABLE`.
+        UserError: rows hold several of them, and the attention implementation is neither in `PACKABLE` nor
+            `HUB_ATTENTION`.
     """
-    if training.packing and (model.attn_implementation or "sdpa") not in PACKABLE:
+    attention = model.attn_implementation or "sdpa"
+    if not (training.packing or training.padding_free) or attention in PACKABLE or HUB_ATTENTION.fullmatch(attention):
+        return
+    option = "packing" if training.packing else "padding_free"
+    raise UserError(
+        f"{option}: {attention} may not keep packed conversations apart; give --{option} false, or "
+        f"--attn_implementation with one of {', '.join(PACKABLE)} or kernels-community/flash-attn2"
+    )
+
+
+def optimizer_of(training: Configuration) -> str:
+    """The name of a run's optimizer, which transformers makes an enumeration."""
+    return str(getattr(training.optim, "value", training.optim))
+
+
+def check_needs(training: Configuration, model: ModelConfig) -> None:
+    """Check that the packages and the GPU are there that some options need, and that no quantized weight is trained.
+
+    Raises:
+        UserError: one is missing, or weights are quantized without an adapter.
+    """
+    quantized = next((option for option in ("load_in_4bit", "load_in_8bit") if getattr(model, option)), None)
+    if quantized and not model.use_peft:
         raise UserError(
-            f"packing: {model.attn_implementation} may not keep packed conversations apart; give --packing false, or "
-            f"--attn_implementation with one of {', '.join(PACKABLE)}"
+            f"{quantized}: quantized weights cannot be trained; add --use_peft true, which trains an adapter"
         )
+    needed = {
+        "bitsandbytes": quantized or ("optim" if BITSANDBYTES.fullmatch(optimizer_of(training)) else None),
+        "liger-kernel": "use_liger_kernel" if training.use_liger_kernel else None,
+        "kernels": "attn_implementation" if "/" in (model.attn_implementation or "") else None,
+    }
+    for package, option in needed.items():
+        if option and importlib.util.find_spec(package.replace("-", "_")) is None:
+            remedy = install("qlora") if package == "bitsandbytes" else f"run pip install {package}"
+            raise UserError(f"{option}: needs the package {package}; {remedy}")
+    if training.activation_offloading and (training.use_cpu or not torch.accelerator.is_available()):
+        raise UserError("activation_offloading: moves activations from a GPU to memory, and here is none; leave it out")
 
 
 def resolve(*arguments: Any) -> dict[str, Any]:

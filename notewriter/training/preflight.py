@@ -2,10 +2,11 @@
 
     notewriter preflight --config dpo/deepnote_qwen2.5-7b --pairs data/pairs --gpus 8 --sharding zero3 --gpu A100
 
-takes the options of `notewriter train dpo` (or, with `data` instead of `pairs`, of `notewriter train sft`) and runs
-everything up to the first step: reading, tokenising and checking every row. It shows the lengths by stage, the trained
-tokens of a few rows, and what the run will need. With --rows it reads no data and only says what a run over so many
-rows will need: computed, not measured, by the formulas of notewriter/training/cost/cost_model.py.
+takes the options of `notewriter train dpo` (with `data` instead of `pairs` those of `train sft`, with `--method kto`
+those of `train kto`) and runs everything up to the first step: reading, tokenising and checking every row. It shows the
+lengths by stage, the trained tokens of a few rows, and what the run will need. With --rows it reads no data and only
+says what a run over so many rows will need: computed, not measured, by the formulas of
+notewriter/training/cost/cost_model.py.
 """
 
 import sys
@@ -22,18 +23,39 @@ from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.artifacts import shortcuts
 from notewriter.ground import config
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import weights
-from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration, check_packing
+from notewriter.training.options import (
+    Configuration,
+    DPOArguments,
+    DPOConfiguration,
+    KTOConfiguration,
+    PairArguments,
+    SFTArguments,
+    SFTConfiguration,
+    check_packing,
+)
 from notewriter.training.sharing import prefix_sharing
+
+OPTIONS: dict[str, tuple[type, type]] = {
+    "dpo": (DPOArguments, DPOConfiguration),
+    "kto": (PairArguments, KTOConfiguration),
+    "sft": (SFTArguments, SFTConfiguration),
+}
+"""The options of each method of training."""
 
 
 @dataclass
 class PreflightArguments(cost_model.MachineArguments):
     """What to show; the rest are the training script's options."""
+
+    method: str | None = field(
+        default=None, metadata={"help": "dpo, kto or sft; by default dpo with pairs, and sft with data"}
+    )
 
     show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})
     rows: Annotated[int, Interval(ge=1, le=10**12)] | None = field(
@@ -50,15 +72,15 @@ class PreflightArguments(cost_model.MachineArguments):
 
 def main(argv: list[str]) -> None:
     """Command `notewriter preflight`."""
-    given = config.given(argv).keys()
-    if given.isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
+    given = config.given(argv)
+    if given.keys().isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
         raise UserError(
             "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
             "--data that of conversations for SFT"
         )
-    options: list[type] = [DPOArguments, DPOConfiguration] if "pairs" in given else [SFTArguments, SFTConfiguration]
+    method = given.get("method") or ("dpo" if "pairs" in given else "sft")
     machine, arguments, training, model = config.parse(
-        [PreflightArguments, *options, ModelConfig],
+        [PreflightArguments, *choose("method", str(method), OPTIONS), ModelConfig],
         # A node without GPUs may check a run that has them.
         [*argv, "--bf16", "false", "--fp16", "false"],
         prog="notewriter preflight",
@@ -66,14 +88,14 @@ def main(argv: list[str]) -> None:
     )
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if machine.rows:
-        completions = (machine.completion_tokens,) * (2 if isinstance(arguments, DPOArguments) else 1)
-        one = load_of([(machine.prompt_tokens, *completions)], shared)
-        size = replace(one, rows=machine.rows, forward_tokens=machine.rows * one.forward_tokens)
+        completions = (machine.completion_tokens,) * (2 if isinstance(arguments, PairArguments) else 1)
+        one = load_of(trained_apart([(machine.prompt_tokens, *completions)], training), shared)
+        size = replace(one, rows=machine.rows * one.rows, forward_tokens=machine.rows * one.forward_tokens)
     else:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
-        size = load_of(sizes_of(dataset), shared)
+        size = load_of(trained_apart(sizes_of(dataset), training), shared)
     half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(cost_model.table(needed))
@@ -81,8 +103,8 @@ def main(argv: list[str]) -> None:
 
 def check_data(
     machine: PreflightArguments,
-    arguments: DPOArguments | SFTArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    arguments: PairArguments | SFTArguments,
+    training: Configuration,
     model: ModelConfig,
 ) -> Dataset:
     """Check all rows as training does, and show some; returns the tokenised rows of the training split.
@@ -98,14 +120,14 @@ def check_data(
     for split, dataset in datasets.items():
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, machine.show))
-    if isinstance(arguments, DPOArguments):
+    if isinstance(arguments, PairArguments):
         sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in shortcuts_of(files["train"]))
     return datasets["train"]
 
 
 def load(
-    arguments: DPOArguments | SFTArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    arguments: PairArguments | SFTArguments,
+    training: Configuration,
     model: ModelConfig,
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
@@ -116,8 +138,8 @@ def load(
         UserError: there is no data, or training would refuse it.
     """
     with writing(rows.cache()):
-        if isinstance(arguments, DPOArguments):
-            assert isinstance(training, DPOConfiguration)
+        if isinstance(arguments, PairArguments):
+            assert not isinstance(training, SFTConfiguration)
             files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
             return files, *pairs.load(files, tokenizer, stops, training, arguments)
         assert isinstance(training, SFTConfiguration)
@@ -148,6 +170,13 @@ def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
         return [(length - count, count) for length, count in zip(dataset["length"], trained, strict=True)]
     columns = (dataset[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids"))
     return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
+
+
+def trained_apart(sizes: list[tuple[int, ...]], training: Configuration) -> list[tuple[int, ...]]:
+    """The rows of a run: in KTO each side of a pair is one of its own."""
+    if not isinstance(training, KTOConfiguration):
+        return sizes
+    return [(prompt, completion) for prompt, *completions in sizes for completion in completions]
 
 
 def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> cost_model.Load:

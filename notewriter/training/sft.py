@@ -20,10 +20,10 @@ from trl import ModelConfig
 
 from notewriter.ground import config
 from notewriter.ground.errors import run, writing
-from notewriter.training.inputs import conversations, overview, rows
+from notewriter.training.inputs import conversations, overview, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import adapters, weights
-from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_packing
+from notewriter.training.options import SFTArguments, SFTConfiguration, check_devices, check_needs, check_packing
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.trainers import build_sft_trainer
 
@@ -42,6 +42,7 @@ def main(argv: list[str]) -> None:
     arguments, training, model = config.parse(kinds, argv, prog=PROG, description=__doc__)
     check_devices(training)
     check_packing(training, model)
+    check_needs(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)
@@ -65,11 +66,11 @@ def main(argv: list[str]) -> None:
         loop.record(
             *(trainer, folder, training, model, base),
             method="sft",
-            data=arguments.data,
+            data=repositories.pinned(arguments.data),
             rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
             dropped_long_rows=dropped,
             metrics=metrics,
-            mix=arguments.mix,
+            mix={repositories.pinned(path): ratio for path, ratio in arguments.mix.items()},
         )
     trainer.end()  # type: ignore[no-untyped-call]
 

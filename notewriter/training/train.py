@@ -1,12 +1,11 @@
-"""`notewriter train dpo|sft`: start the processes of a training run on this machine, from any folder.
+"""`notewriter train dpo|kto|sft`: start the processes of a training run on this machine, from any folder.
 
     notewriter train dpo --config dpo/deepnote_qwen2.5-7b_lora --pairs data/pairs --output_dir runs/dpo
     notewriter train dpo --accelerate zero3 --config dpo/deepnote_qwen2.5-7b --pairs data/pairs --output_dir runs/dpo
     notewriter train sft --accelerate zero3 --config sft/rearag_glm4-9b --data data/chains --output_dir runs/sft
 
-`notewriter train dpo --help` and `notewriter train sft --help` list the options of training. An interrupted run resumes
-from its last checkpoint when the same command is given again. SIGTERM and SIGUSR1 save a checkpoint first; the exit
-code is then 75.
+`notewriter train dpo --help`, and so on, lists the options of training. An interrupted run resumes from its last
+checkpoint when the same command is given again. SIGTERM and SIGUSR1 save a checkpoint first; the exit code is then 75.
 """
 
 import argparse
@@ -22,7 +21,8 @@ from notewriter.ground.config import choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.training.run.launcher import launch
 
-MODULES = {"dpo": "notewriter.training.dpo", "sft": "notewriter.training.sft"}
+METHODS = ("dpo", "kto", "sft")
+"""Each a module of this package."""
 
 PROFILES = recipes.RECIPES / "accelerate"
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     if method in {"-h", "--help"}:
         sys.stdout.write(parser.format_help())
         return
-    module = choose("training method", method, MODULES)
+    module = choose("training method", method, {name: f"notewriter.training.{name}" for name in METHODS})
     options, training = parser.parse_known_args(rest)
     if {"-h", "--help"} & set(training):
         sys.stdout.write(parser.format_help() + "\n")
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="notewriter train",
-        usage="notewriter train dpo|sft [--accelerate NAME] --config FILE [options of training]",
+        usage=f"notewriter train {'|'.join(METHODS)} [--accelerate NAME] --config FILE [options of training]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # An abbreviation could be meant for the training.

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -112,12 +113,12 @@ def test_an_empty_line_in_a_journal_is_skipped(tmp_path):
 
 def test_the_progress_tells_the_speed_and_what_came_of_the_questions_also_of_those_before(tmp_path, capsys):
     journal = tmp_path / "traces.jsonl"
-    client = SimpleNamespace(received=0)
+    client = SimpleNamespace(received=0, answered=0, replies=Counter())
 
     async def work(question):
         client.received += 7
         await asyncio.sleep(0.01)
-        return {"question_id": question.id, "rows": [1, 2]}
+        return {"question_id": question.id, "rows": [1, 2], "usage": []}
 
     for questions in (QUESTIONS[:2], QUESTIONS):
         run = runner.for_each_question(

@@ -23,7 +23,8 @@ EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
 ROUNDS = RECIPES / "pipelines/rounds.yaml"
 WORTH = RECIPES / "experiments/worth.yaml"
 TESTS = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl")
-PIPELINES = [*EXPERIMENTS, WORTH, ROUNDS, ROUNDS.with_name("rounds_qwen2.5-7b.yaml")]
+OF_ROUNDS = [ROUNDS.with_name(f"{name}.yaml") for name in ("rounds", "rounds_qwen2.5-7b", "rejection_sampling")]
+PIPELINES = [*EXPERIMENTS, WORTH, *OF_ROUNDS]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

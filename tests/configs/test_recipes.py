@@ -58,7 +58,13 @@ def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
 
 
 @pytest.mark.parametrize(
-    "path", [recipe for recipe in [*recipes("dpo/*.yaml"), *recipes("sft/*.yaml")] if "quickstart" not in recipe.id]
+    "path",
+    [
+        recipe
+        for method in ("dpo", "kto", "sft")
+        for recipe in recipes(f"{method}/*.yaml")
+        if "quickstart" not in recipe.id
+    ],
 )
 def test_recipes_of_training_name_the_data_that_a_recipe_of_data_writes(path):
     pages = [*CONFIGS.glob("data/*.yaml"), *(CONFIGS.parent / "docs").rglob("*.md")]

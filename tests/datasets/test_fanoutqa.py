@@ -14,3 +14,13 @@ def test_fanoutqa_keeps_the_structure_of_its_answer_and_the_pages_of_all_parts(t
     (read,) = load_questions("fanoutqa", write_list(tmp_path / "f.json", record))
     assert read.answers == ("Ana: yes; Bo: left, 3",)
     assert read.metadata == {"answer": record["answer"], "pages": ["Ana", "Bo"]}
+
+
+def test_fanoutqa_knows_the_revision_of_a_page_where_the_file_names_it(tmp_path):
+    parts = [
+        {"decomposition": [], "evidence": {"title": title, "revid": id}}
+        for title, id in (("Ana", 7), ("Bo", "###TBD###"))
+    ]
+    record = {"id": "f1", "question": "Who runs?", "answer": "Ana", "decomposition": parts}
+    (read,) = load_questions("fanoutqa", write_list(tmp_path / "f.json", record))
+    assert (read.metadata["pages"], read.metadata["revisions"]) == (["Ana", "Bo"], [7, None])

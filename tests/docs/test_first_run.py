@@ -10,6 +10,8 @@ from pathlib import Path
 
 from fake_endpoint import fake_endpoint
 
+from notewriter.fetching.model import HUB_ID
+
 ROOT = Path(__file__).parents[2]
 SECTION = re.search(r"^## A first run on your own corpus\n(.*?)^## ", (ROOT / "README.md").read_text(), re.M | re.S)[1]
 
@@ -19,8 +21,9 @@ def test_the_first_run_gives_an_index_pairs_a_score_and_a_report(tmp_path: Path)
         (tmp_path / file).write_text(text)
     (shell,) = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.M | re.S)
     lines = shell.replace("\\\n", " ").splitlines()
-    # Set-up and the model need a network; tests/models/test_fetch.py has the second.
-    assert lines[:2] == ["make setup", ".venv/bin/notewriter fetch-model"]
+    # Set-up and the model need a network; tests/fetching/test_model.py has the second.
+    model = "models/SmolLM2-135M-Instruct"
+    assert lines[:2] == ["make setup", f".venv/bin/notewriter fetch model {HUB_ID} --output_dir {model}"]
 
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with fake_endpoint(reply=lambda request: "Tolen was founded by Mira Tolen.") as endpoint:

@@ -1,9 +1,10 @@
 import json
+import re
 from dataclasses import fields
 from statistics import mean
 
 import pytest
-from fake_endpoint import as_gpt5, fake_endpoint
+from fake_endpoint import FAULTS, as_gpt5, fake_endpoint
 from tiny_world import run_config, tiny_world
 
 from notewriter.artifacts.metrics import Metrics, read_metrics
@@ -339,3 +340,42 @@ def test_a_model_of_today_is_evaluated_and_the_run_tells_what_it_was_not_sent(ru
     assert len(endpoint.requests) == 1 + QUESTIONS
     (start,) = json.loads((folder / "run.json").read_text())["starts"]
     assert start["parameters"] == {"policy": parameters}
+
+
+def test_pages_beyond_the_note_takers_context_are_read_in_parts_and_told(tmp_path, caplog, capsys):
+    """Of a page nothing is cut off: it is read in parts that fit, and what cannot be read however short is told."""
+    words = [f"word{number}" for number in range(20_000)]
+    pages = [
+        {
+            "id": "long",
+            "title": "Osk",
+            "text": "\n".join(" ".join(words[at : at + 100]) for at in range(0, 20_000, 100)),
+        },
+        {"id": "short", "title": "Osk bridge", "text": "A short page."},
+        {"id": "torn", "title": "Osk mill", "text": "x" * 50_000},
+    ]
+    jsonl.write(tmp_path / "corpus.jsonl", pages)
+    jsonl.write(tmp_path / "questions.jsonl", [{"id": "q", "question": "What is the Osk?", "answers": ["word19999"]}])
+    index.main(["--path", str(tmp_path / "corpus.jsonl"), "--index", str(tmp_path / "index")])
+    read = []
+
+    def refuses(request):
+        content = request["messages"][0]["content"]
+        return FAULTS["400"] if len(content) > 30_000 else None
+
+    def reply(request):
+        content = request["messages"][0]["content"]
+        if "YES#" not in content:
+            return "Action: finish[it]" if len(request["messages"]) > 1 else "Action: search[Osk; What is the Osk?]"
+        read.extend(re.findall(r"word\d+", content))
+        return "YES#word19999" if "word19999" in content else "NO#"
+
+    world = {"path": str(tmp_path / "questions.jsonl"), "index": str(tmp_path / "index"), "dataset": "jsonl"}
+    with fake_endpoint(reply, refuses=refuses) as endpoint, caplog.at_level("INFO"):
+        evaluate.main(run_config(tmp_path, "run", world, endpoint, {"method": "renact"}))
+    assert sorted(read) == sorted(words)
+    costs = json.loads((tmp_path / "run" / "costs.json").read_text())
+    assert costs["counts"] == {"split_pages": 1, "skipped_page_parts": 1, "steps": 2}
+    assert read_predictions(tmp_path / "run" / "predictions.jsonl")["q"].note == "Osk - word19999"
+    assert "pages beyond the note-taker's context, which were read in parts: 1\n" in caplog.text
+    assert "parts of pages that were refused however short, and of which no note was taken: 1;" in caplog.text

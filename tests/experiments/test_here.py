@@ -1,6 +1,7 @@
 """A pipeline on this machine: commands in sequence, and one server for neighbours that ask the same model."""
 
 import contextlib
+import io
 import json
 import os
 import shlex
@@ -167,7 +168,7 @@ def test_an_interrupted_run_ends_by_itself_and_so_does_what_it_started(tmp_path,
     """
     plan[0] = Run("model", python(textwrap.dedent(code), stopped, started))
 
-    def interrupted(process, servers):
+    def interrupted(process, *_):
         while not (started.exists() and started.read_text()):
             time.sleep(0.02)
         raise KeyboardInterrupt
@@ -182,7 +183,7 @@ def test_an_interrupted_run_ends_by_itself_and_so_does_what_it_started(tmp_path,
 def test_a_run_that_an_interrupt_has_ended_already_is_no_error(tmp_path, plan, server, monkeypatch):
     plan[0] = Run("model", python("pass"))
 
-    def interrupted(process, servers):
+    def interrupted(process, *_):
         process.wait()
         raise KeyboardInterrupt
 
@@ -242,3 +243,42 @@ def test_shards_run_one_after_the_other_with_a_log_each(tmp_path, server, capsys
     assert sorted(path.name for path in tmp_path.glob("part-*")) == ["part-1", "part-2", "part-3"]
     logs = sorted(path.name for path in (tmp_path / "run" / "logs").iterdir())
     assert logs == ["01-pairs-1.log", "01-pairs-2.log", "01-pairs-3.log"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+BARS = """
+import sys, time
+for done in range(4):
+    print(f"step {done}/3 | \x1b[31mloss 0.{done}", end="\\r", file=sys.stderr, flush=True)
+    time.sleep(0.3)
+print("trained")
+"""
+
+
+def test_a_terminal_shows_the_log_and_the_bar_of_the_run_at_work_and_then_its_line_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(here, "SHOW", 0.1)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    pipeline = Pipeline(str(tmp_path / "mine"), [Run("train", python(BARS))])
+    run_here(pipeline)
+    shown = sys.stdout.getvalue()
+    (log,) = pipeline.logs.iterdir()
+    title = f"[ 1/1] {'train':28}"
+    assert shown.startswith(f"{title}\n     {log}\n\r\x1b[K     ")
+    bars = [line for line in shown.split("\r\x1b[K") if line.startswith("     step")]
+    assert bars and {f"     step 3/3 | {chr(92)}x1b[31mloss 0.3"} <= {*bars}
+    assert f"\r\x1b[K\x1b[1A\x1b[K\x1b[1A\r{title}" in shown
+    assert shown.rpartition(title)[2].lstrip("0123456789 ").startswith("s  trained\n")
+
+
+def test_the_last_line_of_a_log_is_the_last_state_of_its_bar(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("command\nline\n 1%|\r 2%|\r\n\n")
+    assert here.last_line(log) == " 2%|"
+    log.write_text("")
+    assert here.last_line(log) == ""
+    log.write_bytes(b"\xff" * 10_000)
+    assert len(here.last_line(log)) == here.END_OF_LOG

@@ -41,7 +41,7 @@ def test_a_set_has_its_yield_and_the_feature_that_tells_its_sides_apart(write_pa
         ["llm", *["not run"] * 7],
     ]
     # The chosen side is longer in none of the three.
-    assert separations == [["outcome", "init_note", "3", "1.7", "3.3", "is longer: 0%"]]
+    assert separations == [["outcome", "init_note", "3", "1.7", "3.3", "0%", "is longer: 0%"]]
 
 
 def test_two_sets_agree_on_the_prompts_that_both_have(write_pairs, tmp_path):

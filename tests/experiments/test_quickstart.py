@@ -4,6 +4,7 @@ import yaml
 
 from notewriter.experiments import quickstart
 from notewriter.experiments.run import read_pipeline
+from notewriter.fetching.model import HUB_ID
 from notewriter.ground.recipes import RECIPES
 
 
@@ -14,7 +15,7 @@ def test_its_options_name_its_folders(monkeypatch):
     (pipeline,) = ran
     assert pipeline.report == "my run/report.html"
     fetch, *_, compare = pipeline.runs
-    assert fetch.argv() == ["notewriter", "fetch-model", "--output_dir", "models/x"]
+    assert fetch.argv() == ["notewriter", "fetch", "model", HUB_ID, "--output_dir", "models/x"]
     assert compare.argv() == ["notewriter", "compare", "--before", "my run/before", "--after", "my run/after"]
 
 

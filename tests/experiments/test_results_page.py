@@ -145,6 +145,7 @@ def test_the_best_control_is_chosen_on_a_set_of_its_own(experiment, runs, tmp_pa
     curve = (tmp_path / "page-curves.svg").read_text()
     assert "held out: Token F1" in curve and "best control" in curve
     shutil.rmtree(folder / "first/choice")
+    (tmp_path / "page-notes.parquet").unlink()
     ((test, _, _, why, *_),) = primary_rows(page(experiment(**changes), tmp_path))
     assert (test, why) == ("f1: best control → trained, held out", "not run")
 

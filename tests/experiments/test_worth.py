@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,14 @@ from benchmark_files import write_lines, write_list
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.cli import COMMANDS
+from notewriter.evaluation import evaluate
 from notewriter.experiments import results
 from notewriter.experiments.origins import origins_of
 from notewriter.experiments.run import read_pipeline
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
-CONTROLS = ("lead", "first", "overlap", "random", "gold", "base")
+CONTROLS = ("lead", "first", "overlap", "random", "regression", "gold", "base")
 
 
 def question(place, number):
@@ -118,7 +120,8 @@ def trained(argv):
 def run_commands(file, seeds, arms, train):
     """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
     wanted = re.compile(
-        rf"((index )?the corpus larger|gold evidence|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
+        r"((index )?the corpus larger|gold evidence|passages of training|fit the control"
+        rf"|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
     for run in read_pipeline(file).runs:
@@ -142,7 +145,24 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     (of_reference,) = (line for line in tests if "best control (" in line and "reference, 2WikiMultihopQA |" in line)
     assert "| 2 x 4 |" in of_reference
     assert len(tests) == 9 and sum("not run" in line for line in tests) == 7
-    assert "![curves](page-curves.svg)" in page
+    for plot in ("curves", "words", "gain-note_fact_recall_40", "gain-next_has_answer"):
+        assert f"![{plot}](page-{plot}.svg)" in page
+    # A further model is set beside the published notes by one pipeline, and its row is in the tables.
+    row = experiment.with_name("row.yaml")
+    content = yaml.safe_load(experiment.read_text())
+    changes = {"include": "experiments/worth_row", "output_dir": "row"}
+    changes["variables"] = content["variables"] | {"published": "page-notes.parquet", "model": str(tmp_path / "base")}
+    row.write_text(yaml.safe_dump(content | changes))
+    shutil.rmtree("run")
+    for run in read_pipeline(row).runs:
+        if re.match(rf"mine on (?:{'|'.join(SETS)})$", run.title):
+            evaluate.main(run.command_line(1)[2:])
+    command = read_pipeline(row).runs[-1].command_line(1)
+    assert command[:3] == ["notewriter", "results", "experiments/worth"]
+    results.main([str(experiment), *command[3:]])
+    beside = (tmp_path / "row/page.md").read_text()
+    assert [line for line in beside.splitlines() if line.startswith("| mine | 0.")]
+    assert [line for line in beside.splitlines() if "best control (" in line and "| 2 x 4 |" in line]
 
 
 @pytest.mark.integration

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from slurm_cluster import Cluster, free_port, two_nodes
 
+from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.ground.errors import UserError
-from notewriter.models.fetch import fetch_model
 from notewriter.models.server import Server, serve
 
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, fetched into the project's `models/` if it is not there."""
     folder = ROOT / "models" / "SmolLM2-135M-Instruct"
     try:
-        fetch_model(folder)
+        fetch_model(HUB_ID, folder)
     except UserError as error:
         pytest.skip(str(error))
     return folder

@@ -79,6 +79,17 @@ def test_select_names_similar_titles_where_there_is_no_such_page():
     assert seen == ["There is no page with that title. Similar: Old Bridge; Bridge", "There is no such page."]
 
 
+def test_a_whole_page_in_markdown_shows_its_paragraphs_and_looks_rows_of_its_tables_up():
+    text = "| Old Bridge |  |\n| --- | --- |\n| Built | 1871 |\n\nThe bridge is old.\n\n## Name\n\nIt has none."
+    page = [("Old Bridge", text), ("Osk", "| River | Osk |")]
+    _, seen = act("search[old bridge osk]", "select[old bridge]", "lookup[built]", pages=page)
+    assert seen == [
+        "(Result 1) Old Bridge - The bridge is old.\n(Result 2) Osk - | River | Osk |",
+        "(Result 1) The bridge is old.\n(Result 2) It has none.",
+        "(Result 1) | Built | 1871 |",
+    ]
+
+
 def test_lookup_shows_the_paragraphs_with_a_string_on_the_page_that_is_open():
     _, seen = act(
         "lookup[mira]", "select[Old Bridge]", "lookup[mira]", "lookup[cards]", "select[Nowhere]", "lookup[mira]"

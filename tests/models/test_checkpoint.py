@@ -77,7 +77,7 @@ def test_a_hub_id_is_passed_through() -> None:
 
 @pytest.mark.parametrize("name", ["models/not-fetched-yet", "/no/such/folder", "./a/b", "no-owner", "a/b/c"])
 def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(name: str) -> None:
-    with pytest.raises(UserError, match="notewriter fetch-model"):
+    with pytest.raises(UserError, match="notewriter fetch model"):
         Checkpoint(name).check()
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from fake_endpoint import fake_endpoint
-from tiny_world import run_config, tiny_world
+from tiny_world import run_config, tiny_world, write_config
 
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.traces import Control, Trace, read_traces
 from notewriter.data import build_pairs
-from notewriter.evaluation import evaluate
+from notewriter.evaluation import evaluate, judge
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.methods import METHODS
@@ -165,6 +165,40 @@ def test_an_evaluation_has_the_notes_of_a_control_for_no_call(world, endpoint, t
     for trace in read_traces(tmp_path / "run/traces.jsonl"):
         (note,) = (step for step in trace.steps if isinstance(step, Control))
         assert (note.stage, note.text) == ("recomp/compress", trace.note)
+
+
+def test_an_evaluation_of_notes_alone_asks_for_no_answer(world, endpoint, tmp_path):
+    once = {"method_options": {"adaptive_retrieval": False}}
+    settings = once | {"models": {"answer": {"control": "empty"}}}
+    asked = len(endpoint.requests)
+    evaluate.main(run_config(tmp_path, "notes", world, endpoint, settings))
+    notes = read_predictions(tmp_path / "notes/predictions.jsonl")
+    assert {(each.calls, each.prediction, each.error) for each in notes.values()} == {(1, "", "")}
+    evaluate.main(run_config(tmp_path, "both", world, endpoint, once))
+    both = read_predictions(tmp_path / "both/predictions.jsonl")
+    assert {each.calls for each in both.values()} == {2}
+    for id, each in notes.items():
+        assert each.note == both[id].note
+        of_notes = [name for name in each.scores if name.startswith("note_")]
+        assert of_notes and all(each.scores[name] == both[id].scores[name] for name in of_notes)
+    # Requests are for notes alone, beside what tries the endpoint out.
+    prompts = [request["messages"][0]["content"] for request in endpoint.requests[asked:]]
+    assert sum("Tolen lived" in prompt for prompt in prompts) == len(both)
+
+
+def test_notes_without_a_model_that_nobody_answers_from_need_no_server(world, tmp_path):
+    models = {"notes": {"control": "lead", "words": 9}, "policy": {"control": "empty"}}
+    options = {**world, "output_dir": str(tmp_path / "run"), "cache": str(tmp_path / "cache.sqlite"), "models": models}
+    evaluate.main(write_config(tmp_path / "run.yaml", options | {"method_options": {"adaptive_retrieval": False}}))
+    predictions = read_predictions(tmp_path / "run/predictions.jsonl")
+    assert {(each.calls, each.scores["note_words"]) for each in predictions.values()} == {(0, 9.0)}
+
+
+def test_a_judgement_needs_a_model_that_plays_the_judge(world, endpoint, tmp_path):
+    evaluate.main(run_config(tmp_path, "run", world, endpoint, {"method": "direct", "method_options": {}}))
+    options = {"runs": [str(tmp_path / "run")], "models": {"policy": {"control": "empty"}}}
+    with pytest.raises(UserError, match="models: judge: a control plays it"):
+        judge.main(write_config(tmp_path / "judge.yaml", options | {"cache": str(tmp_path / "cache.sqlite")}))
 
 
 def test_another_run_has_as_many_words_as_that_run_used(world, endpoint, tmp_path):

@@ -42,6 +42,34 @@ def test_pairs_are_checked_shown_and_estimated(options: list[str], capsys: pytes
     assert "\x1b" not in shown
 
 
+def test_kto_is_estimated_by_the_sides_of_pairs(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    preflight.main([*options, "--method", "kto", "--per_device_train_batch_size", "4", "--num_train_epochs", "2"])
+
+    shown = capsys.readouterr().out
+    assert "train.parquet: 16 rows pass; 0 dropped as too long\n" in shown
+    # The same tokens as in DPO, in twice as many rows.
+    assert f"{2 * 16 * (2 * 11 + 2 + 3)} tokens, 16 optimizer steps" in shown
+    preflight.main([*options, "--method", "kto", "--per_device_train_batch_size", "4", "--rows", "16"])
+    assert "24 optimizer steps" in capsys.readouterr().out
+    with pytest.raises(UserError, match="unknown method 'ppo'; choose one of: dpo, kto, sft"):
+        preflight.main([*options, "--method", "ppo"])
+
+
+@pytest.mark.parametrize(("loss", "has_one"), [("sigmoid", True), ("simpo", False), ("orpo", False)])
+def test_a_reference_is_counted_where_there_is_one(
+    loss: str, has_one: bool, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    preflight.main([*options, "--loss_type", loss, "--per_device_train_batch_size", "4"])
+
+    def operations(shown: str) -> float:
+        return float(shown.partition(" optimizer steps, ")[2].split()[0])
+
+    with_loss = operations(capsys.readouterr().out)
+    preflight.main([*options, "--per_device_train_batch_size", "4"])
+    # Forward, backward (twice) and recomputation, and the forward of the reference.
+    assert with_loss / operations(capsys.readouterr().out) == pytest.approx(1 if has_one else 4 / 5, rel=0.01)
+
+
 def test_a_shortcut_is_a_line_of_the_preflight(
     options: list[str],
     write_pairs: Callable[..., Path],

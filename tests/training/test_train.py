@@ -59,7 +59,7 @@ def test_a_file_of_ones_own_and_one_that_is_not_there(launched: list[list[str]],
 
     with pytest.raises(UserError, match=r"zero9: .*choose one of: .*zero3"):
         train.main(["dpo", "--accelerate", "zero9"])
-    with pytest.raises(UserError, match=r"ppo.*choose one of: dpo, sft"):
+    with pytest.raises(UserError, match=r"ppo.*choose one of: dpo, kto, sft"):
         train.main(["ppo"])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from notewriter import Passage, Question
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
+from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -23,7 +24,11 @@ BENCHMARK = Benchmark(
     load_questions=partial(reading.questions, reading.lines, _question),
     load_corpus=partial(reading.union, reading.lines, _passages),
     family="first_word",
-    source="example.org/riddles: riddles.jsonl",
-    licence="cc0-1.0",
+    source=Release(
+        name="riddles",
+        page="example.org/riddles",
+        licence="cc0-1.0",
+        files=(File(address="https://example.org/riddles/riddles.jsonl", split="test"),),
+    ),
     passages="its passages are in the public domain",
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import File, Release
 from notewriter.ground.text import without_surrogates
 
 HEADER = ["id", "text", "title"]
@@ -38,7 +39,18 @@ def _parse(place: str, row: list[str]) -> list[Document]:
 
 SOURCE = Source(
     title="DPR's Wikipedia of December 2018",
-    files="psgs_w100.tsv or psgs_w100.tsv.gz, from github.com/facebookresearch/DPR (data.wikipedia_split.psgs_w100)",
+    files=Release(
+        name="dpr",
+        page="github.com/facebookresearch/DPR (data.wikipedia_split.psgs_w100)",
+        licence="Wikipedia's text, CC BY-SA",
+        files=(
+            File(
+                address="https://dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz",
+                about=4_700_000_000,
+                unverified="size and SHA-256",
+            ),
+        ),
+    ),
     inputs=lambda paths: reading.expand(paths, "*.tsv*"),
     records=_rows,
     parse=_parse,

@@ -4,7 +4,9 @@ from typing import Any
 
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Source
+from notewriter.datasets import multihoprag
 from notewriter.datasets.reading import array, get, passage_id
+from notewriter.ground.releases import only
 
 
 def _parse(place: str, article: dict[str, Any]) -> list[Document]:
@@ -14,7 +16,7 @@ def _parse(place: str, article: dict[str, Any]) -> list[Document]:
 
 SOURCE = Source(
     title="MultiHop-RAG's news",
-    files="corpus.json, from huggingface.co/datasets/yixuantt/MultiHopRAG",
+    files=only(multihoprag.RELEASE, "corpus.json"),
     inputs=lambda paths: reading.expand(paths, "corpus.json"),
     records=lambda name, path: array(path),
     parse=_parse,

@@ -79,7 +79,7 @@ def source(dataset: str) -> Source:
         raise UserError(f"dataset: {dataset} has no paragraphs beside its questions; choose one of: {names}")
     return Source(
         title=f"{benchmark.title}, a corpus for each question",
-        files=benchmark.source,
+        files=benchmark.source or benchmark.title,
         inputs=lambda paths: reading.expand(paths, "*.json*"),
         records=lambda name, path: ircot.contexts(dataset, name, path),
         parse=ircot.paragraphs,

@@ -6,15 +6,21 @@ The text is plain: headings are lines like any other, tables and infoboxes are g
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pyarrow
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Any
 
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
+from notewriter.ground.releases import File, Release
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow import parquet
+else:
+    # All sources are imported where they are listed.
+    pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 COLUMNS = ["id", "url", "title", "text"]
 BATCH = 256
@@ -23,7 +29,7 @@ BATCH = 256
 
 def _rows(name: str, path: Path) -> Iterator[Record]:
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             if missing := [column for column in COLUMNS if column not in file.schema_arrow.names]:
                 raise UserError(f"{name}: has no column {missing[0]!r}; use the files of wikimedia/wikipedia")
             batches = file.iter_batches(BATCH, columns=COLUMNS)
@@ -39,9 +45,21 @@ def _parse(place: str, row: dict[str, Any]) -> list[Document]:
     return [Document(reading.identifier(row, "id", place), title, text, Origin(url=url))]
 
 
+_ENGLISH = "hf://datasets/wikimedia/wikipedia@b04c8d1ceb2f5cd4588862100d08de323dccfbaa/20231101.en"
+
 SOURCE = Source(
     title="a dump of Wikipedia",
-    files="train-*.parquet of one language, from huggingface.co/datasets/wikimedia/wikipedia",
+    files=Release(
+        name="wikipedia",
+        page="huggingface.co/datasets/wikimedia/wikipedia",
+        licence="cc-by-sa-3.0, gfdl",
+        files=tuple(
+            File(
+                address=f"{_ENGLISH}/train-{number:05}-of-00041.parquet", name=f"20231101.en/train-{number:05}.parquet"
+            )
+            for number in range(41)
+        ),
+    ),
     inputs=lambda paths: reading.expand(paths, "*.parquet"),
     records=_rows,
     parse=_parse,

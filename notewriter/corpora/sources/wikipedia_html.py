@@ -30,6 +30,7 @@ NO_CONTENT = {
     "references",
     "reflist",
     "navbox",
+    "hatnote",
     "sidebar",
     "sistersitebox",
     "shortdescription",

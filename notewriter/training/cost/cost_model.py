@@ -17,6 +17,12 @@ weights; LoRA's are float32 without either. With half switched off all of these 
 the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
 precompute its log-probs.
 
+Quantized weights (QLoRA; Dettmers et al. 2023, arXiv 2305.14314, section 3) are those of linear layers, not the head's:
+half a byte each with 4 bits, and for each 64 of them a scale of 4 bytes, or with nested quantization of 1 byte and, for
+each 256 scales, another 4; a byte each with 8 bits. The others keep `dtype`, TRL trains the adapter in bfloat16, and a
+layer is decompressed one matrix at a time. An 8-bit AdamW holds two moments of a byte each, and a scale of 4 bytes for
+each 256.
+
 Beside them, the largest of what each moment needs:
 
 - layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
@@ -52,14 +58,15 @@ from transformers import (
     AutoModelForImageTextToText,
     PreTrainedModel,
 )
-from trl import DPOConfig, ModelConfig, SFTConfig, get_peft_config
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig, get_peft_config
 
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
-from notewriter.training.cost.operations import PEAK_TFLOPS, passes, per_token
-from notewriter.training.options import DPOConfiguration, SFTConfiguration
+from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token
+from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
+from notewriter.training.run.losses import is_reference_free
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
 """What is divided among the GPUs, by the files of configs/accelerate; `none` is `single` and `ddp`."""
@@ -91,6 +98,8 @@ class Shape:
     intermediate: int
     key_value: int
     vocabulary: int
+    linear: int = 0
+    """Parameters of the linear layers without the head, which quantization compresses."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +164,9 @@ def shape_of(model: ModelConfig) -> Shape:
     embedding = cast(torch.nn.Parameter, network.get_input_embeddings().weight)
     tied = embedding is network.get_output_embeddings().weight
     text = network.config.get_text_config()
+    head = network.get_output_embeddings()
+    layers = [each for each in network.modules() if isinstance(each, torch.nn.Linear) and each is not head]
+    linear = sum(each.weight.numel() for each in layers)
     peft = get_peft_config(model)
     trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
     heads = text.num_attention_heads
@@ -168,14 +180,22 @@ def shape_of(model: ModelConfig) -> Shape:
         intermediate=text.intermediate_size,
         key_value=(getattr(text, "num_key_value_heads", None) or heads) * size,
         vocabulary=text.vocab_size,
+        linear=linear,
     )
+
+
+def compressed_width(model: ModelConfig) -> float | None:
+    """Bytes of a quantized weight; None for a model that is not quantized."""
+    if model.load_in_4bit:
+        return 1 / 2 + (1 / 64 + 4 / (64 * 256) if model.use_bnb_nested_quant else 4 / 64)
+    return 1 if model.load_in_8bit else None
 
 
 def estimate(
     shape: Shape,
     load: Load,
     machine: MachineArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    training: Configuration,
     model: ModelConfig,
     half: bool,
     peak: float | None = None,
@@ -189,6 +209,8 @@ def estimate(
         UserError: an unknown GPU or sharding.
     """
     choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
+    if compressed_width(model) and machine.sharding != "none":
+        raise UserError(f"sharding: there is no estimate of quantized weights with {machine.sharding}; give none")
     held, moments = memory(shape, load, machine, training, model, half)
     elsewhere = 0.0
     if machine.sharding == "zero3_offload":
@@ -201,8 +223,12 @@ def estimate(
     epochs = training.num_train_epochs
     steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
     share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
-    dpo = isinstance(training, DPOConfig)
-    per_parameter = passes(model.use_peft, recomputed=training.gradient_checkpointing, reference=dpo)
+    per_parameter = passes(
+        model.use_peft, recomputed=training.gradient_checkpointing, reference=scores_with_reference(training)
+    )
+    if isinstance(training, KTOConfig) and training.loss_type == "kto":
+        # The mismatched completions, by the model and by its reference.
+        per_parameter += 2 * FORWARD
     token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
     operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
     peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
@@ -224,7 +250,7 @@ def memory(
     shape: Shape,
     load: Load,
     machine: MachineArguments,
-    training: DPOConfiguration | SFTConfiguration,
+    training: Configuration,
     model: ModelConfig,
     half: bool,
 ) -> tuple[dict[str, float], dict[str, float]]:
@@ -240,12 +266,15 @@ def memory(
     loaded = 2 if model.dtype in {"bfloat16", "float16"} else 4
     compute = 2 if half or loaded == 2 else 4
     width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
-    trained_width = 4 if lora and not (deepspeed and half) else width
+    compressed = compressed_width(model)
+    trained_width = 2 if compressed else 4 if lora and not (deepspeed and half) else width
+    eight_bit = BITSANDBYTES.fullmatch(optimizer_of(training)) and "adamw" in optimizer_of(training)
+    moment = 1 + 4 / 256 if eight_bit else trained_width
     held = {
-        "weights": shape.parameters * width / weights_over,
+        "weights": (shape.parameters * width - (width - compressed if compressed else 0) * shape.linear) / weights_over,
         "reference": reference * shape.parameters * (loaded if fsdp else width) / weights_over,
         "gradients": trained * trained_width * (2 if machine.sharding == "none" and machine.gpus > 1 else 1),
-        "optimizer": trained * (12 if deepspeed and half else 2 * trained_width),
+        "optimizer": trained * (12 if deepspeed and half else 2 * moment),
         "bucket": BUCKET * compute if zero3 else 0,
     }
 
@@ -270,8 +299,9 @@ def memory(
     cast = compute if compute == 2 and (deepspeed or fsdp or loaded == 2) else 0
     head = whole if lora else 4 + (max(whole, cast) if zero3 else whole + cast)
     tile = min(training.per_device_train_batch_size * load.trained, TILE[0]) * TILE[1] * compute
+    decompressed = shape.intermediate * shape.hidden * compute if compressed else 0
     moments = {
-        "layer": kept + again + gathered + bucket + reduced,
+        "layer": kept + again + gathered + bucket + reduced + decompressed,
         "head": kept + gathered + bucket + words * head + tile,
         "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
         "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,
@@ -279,9 +309,17 @@ def memory(
     return held, moments
 
 
-def has_reference(training: DPOConfiguration | SFTConfiguration, model: ModelConfig) -> bool:
-    """Whether a reference model is in memory: in full-parameter DPO that does not precompute its log-probs."""
-    return isinstance(training, DPOConfig) and not (model.use_peft or training.precompute_ref_log_probs)
+def scores_with_reference(training: Configuration) -> bool:
+    """Whether a run scores its rows with a reference too: DPO with most losses, and KTO."""
+    if isinstance(training, DPOConfig):
+        return not is_reference_free(training.loss_type)
+    return isinstance(training, KTOConfig)
+
+
+def has_reference(training: Configuration, model: ModelConfig) -> bool:
+    """Whether a reference model is in memory: in training all parameters without its log-probs precomputed."""
+    precomputed = not isinstance(training, SFTConfig) and training.precompute_ref_log_probs
+    return scores_with_reference(training) and not (model.use_peft or precomputed)
 
 
 def in_half_precision(argv: Sequence[str]) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from trl import DPOConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.chat_templates import opening_remedy, text_of
 from notewriter.training.inputs.rows import IGNORED, place
-from notewriter.training.options import DPOArguments, SFTArguments
+from notewriter.training.options import PairArguments, SFTArguments
 
 SHOWN = 5
 """Faults that an error names; further ones are counted."""
@@ -145,8 +145,8 @@ def load(
     tokens: Callable[[Path, bool], Dataset],
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
-    training: DPOConfig | SFTConfig,
-    arguments: DPOArguments | SFTArguments,
+    training: DPOConfig | KTOConfig | SFTConfig,
+    arguments: PairArguments | SFTArguments,
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The rows of each split with their tokens, mixed and checked, and how many were dropped as too long.
 

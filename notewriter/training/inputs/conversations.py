@@ -5,21 +5,28 @@ write that turn. This works for any chat template, and a template that changes e
 """
 
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
-from notewriter.ground.errors import UserError, one_line, writing
+from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, pairs, rows
 from notewriter.training.inputs.chat_templates import Message
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import SFTArguments
+
+FEATURES = Features(
+    {
+        "messages": rows.MESSAGES,
+        **dict.fromkeys(("trained_from", "row"), Value("int64")),
+        **dict.fromkeys(("stage", "question_id"), Value("string")),
+    }
+)
 
 
 def load(
@@ -53,7 +60,12 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
     Raises:
         UserError: the file cannot be read, or a row is not a conversation; names file and row.
     """
-    return Dataset.from_list([part for row in _rows(path) for part in (_turns(row) if split_turns else [row])])
+
+    def made() -> Iterator[dict[str, Any]]:
+        for row in _rows(path):
+            yield from _turns(row) if split_turns else [row]
+
+    return rows.cached(path, made, FEATURES, split_turns)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -125,15 +137,13 @@ def tokenize(
             raise UserError(f"{path}: {rows.place(conversation)}: {reason}{one_line(error)}") from error
         return labelled | {"length": len(labelled["input_ids"])}
 
-    # `datasets` keeps the tokens of rows that it did not read itself in temporary files.
-    with writing(tempfile.gettempdir()):
-        tokenized: Dataset = dataset.map(
-            ids,
-            num_proc=processes,
-            remove_columns=["messages", "trained_from"],
-            new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
-            desc=f"Tokenising {path.name}",
-        )
+    tokenized: Dataset = dataset.map(
+        ids,
+        num_proc=processes,
+        remove_columns=["messages", "trained_from"],
+        new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
+        desc=f"Tokenising {path.name}",
+    )
     return tokenized
 
 

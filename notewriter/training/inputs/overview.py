@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from trl import DPOConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, SFTConfig
 
 from notewriter.ground.terminal import escape_controls
 from notewriter.training.inputs.chat_templates import text_of
@@ -25,7 +25,7 @@ def show(
     datasets: Mapping[str, Dataset],
     dropped: Mapping[str, int],
     tokenizer: PreTrainedTokenizerBase,
-    training: DPOConfig | SFTConfig,
+    training: DPOConfig | KTOConfig | SFTConfig,
 ) -> None:
     """Log the rows of each split, and write the overview of the training split to standard error."""
     for split, dataset in datasets.items():

@@ -1,11 +1,7 @@
 """Preference pairs, read, tokenised and checked row by row before any training time is spent on them."""
 
-import hashlib
-import json
 import logging
-import os
 import sys
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -14,19 +10,17 @@ from typing import Any
 import jinja2
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
-from trl import DPOConfig
+from trl import DPOConfig, KTOConfig
 
 from notewriter.artifacts.pairs import SCORES, SIDES, margin
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.inputs import chat_templates, checks, rows
-from notewriter.training.options import DPOArguments
+from notewriter.training.options import PairArguments
 
 logger = logging.getLogger(__name__)
 
-MESSAGES = [{"role": Value("string"), "content": Value("string")}]
-
 FEATURES: dict[str, Any] = {
-    **dict.fromkeys(("prompt", *SIDES), MESSAGES),
+    **dict.fromkeys(("prompt", *SIDES), rows.MESSAGES),
     **{column: Value("string") for column in ("stage", "question_id")},
     **{column: Value("float64") for column in SCORES},
 }
@@ -37,8 +31,8 @@ def load(
     files: Mapping[str, Path],
     tokenizer: PreTrainedTokenizerBase,
     stops: frozenset[int],
-    training: DPOConfig,
-    arguments: DPOArguments,
+    training: DPOConfig | KTOConfig,
+    arguments: PairArguments,
 ) -> tuple[dict[str, Dataset], dict[str, int]]:
     """The tokenised and checked pairs of each split, and how many were dropped as too long.
 
@@ -92,6 +86,29 @@ def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
     return shortened
 
 
+def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
+    """The sides of tokenised pairs as rows of their own, in a random order, for KTO.
+
+    Columns: `prompt_ids`, `completion_ids`, `label` (whether it is the chosen one), and `KL_completion_ids`, the
+    completion of the row before it in its batch of `batch` rows, of the first one that of the last: the mismatched
+    completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv 2402.01306, section 4.1).
+    """
+
+    def sides(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {
+            "prompt_ids": pairs["prompt_ids"] * 2,
+            "completion_ids": pairs["chosen_ids"] + pairs["rejected_ids"],
+            "label": [True] * len(pairs["chosen_ids"]) + [False] * len(pairs["rejected_ids"]),
+        }
+
+    def mismatched(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {"KL_completion_ids": rows["completion_ids"][-1:] + rows["completion_ids"][:-1]}
+
+    apart = dataset.map(sides, batched=True, remove_columns=dataset.column_names, desc="Taking pairs apart")
+    rows: Dataset = apart.shuffle(seed=seed).map(mismatched, batched=True, batch_size=batch, desc="Mismatching")
+    return rows
+
+
 def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
     """The pairs whose scores differ by at least `least`, and those without scores.
 
@@ -118,23 +135,14 @@ def margins_of(dataset: Dataset) -> list[float | None]:
 def read(path: Path) -> Dataset:
     """The pairs of a Parquet or JSON Lines file, with the columns of `FEATURES`.
 
-    They lie in a file of the cache, as all processes of a run have to share what is computed from them.
-
     Raises:
         UserError: as `stream`.
     """
-    pairs = [{column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES)]
-    digest = hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
-    file = rows.cache() / "notewriter" / f"{digest}.parquet"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
-        try:
-            Dataset.from_list(pairs, features=Features(**FEATURES)).to_parquet(str(partial))  # type: ignore[no-untyped-call]
-            os.replace(partial, file)
-        finally:
-            partial.unlink(missing_ok=True)
-    return Dataset.from_parquet(str(file))
+
+    def made() -> Iterator[dict[str, Any]]:
+        return ({column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES))
+
+    return rows.cached(path, made, Features(FEATURES))
 
 
 def stream(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:

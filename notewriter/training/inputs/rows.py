@@ -2,24 +2,32 @@
 
 import hashlib
 import inspect
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import datasets
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
+from notewriter.artifacts import run_record
 from notewriter.artifacts.parquet import opened, read_rows
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates
+from notewriter.training.inputs import chat_templates, repositories
 from notewriter.training.inputs.chat_templates import Message
+
+Row = dict[str, Any]
+
+MESSAGES = [{"role": Value("string"), "content": Value("string")}]
+"""The type of a column of messages."""
 
 IGNORED = -100
 """The label of a token that is not trained."""
@@ -33,32 +41,35 @@ def cache() -> Path:
 def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str, Path]:
     """The file of each split: a folder's `train` and `dev` (optional), as .parquet or .jsonl, or one file as `train`.
 
-    `option` is the option to change in an error's remedy; with `dev` the run evaluates and needs that split.
+    Other folders and names on the Hub are read as dataset repositories (`repositories`). `option` is the option to
+    change in an error's remedy; with `dev` the run evaluates and needs that split.
 
     Raises:
-        UserError: no such folder or file, or a split is missing.
+        UserError: no such folder, file or repository, or a split is missing.
     """
-    path = Path(path)
-    if path.is_file():
-        files = {"train": path}
-    elif not path.is_dir():
-        raise UserError(f"{path}: no such file or folder; give {option} a Parquet file or a folder with train.parquet")
-    else:
-        # Of both kinds of a split, Parquet is taken.
-        places = [(split, path / f"{split}{suffix}") for split in ("train", "dev") for suffix in (".jsonl", ".parquet")]
-        files = {split: file for split, file in places if file.is_file()}
-        if "train" not in files:
+    path, name = Path(path), str(path)
+    # Of both kinds of a split, Parquet is taken.
+    places = [(split, path / f"{split}{suffix}") for split in ("train", "dev") for suffix in (".jsonl", ".parquet")]
+    files = {"train": path} if path.is_file() else {split: file for split, file in places if file.is_file()}
+    if "train" not in files:
+        if (path / run_record.NAME).is_file():
             raise UserError(f"{path}: has no train.parquet; give {option} the folder that the data was written to")
+        if repositories.parse(name) is None:
+            raise UserError(
+                f"{path}: no such file or folder; give {option} a Parquet or JSON Lines file, a folder with "
+                "train.parquet, or the name of a dataset on the Hugging Face Hub"
+            )
+        files = repositories.split_files(name, dev)
     if dev and "dev" not in files:
         raise UserError(f"{path}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
     return files
 
 
 def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
-    """The file of rows behind each path of `--mix`.
+    """The file of rows behind each path or name of `--mix`.
 
     Raises:
-        UserError: no such file or folder.
+        UserError: no such file, folder or repository.
     """
     return {path: find_splits(path, "mix")["train"] for path in ratios}
 
@@ -94,6 +105,23 @@ def read(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str
         yield row | {"row": number}
     if number < 0:
         raise UserError(f"{path}: has no rows; write one per line")
+
+
+def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *options: object) -> Dataset:
+    """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
+
+    Their key is the file's content, its name (a stage), the options and the code.
+
+    Raises:
+        UserError: as `made`.
+    """
+    code = [inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__])]
+    key = Hasher.hash([file_digest(path), path.stem, options, code])
+    try:
+        dataset: Dataset = Dataset.from_generator(made, features=features, fingerprint=key)
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+    return dataset
 
 
 def messages(value: str | Sequence[Message], role: str) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-from trl import DPOConfig, ModelConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
@@ -65,7 +65,7 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
     return dtype
 
 
-def loading_options(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
+def loading_options(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
     """The options that the base model is loaded with: ModelConfig's, overridden by `model_init_kwargs`."""
     return {
         "revision": model.model_revision,

@@ -3,12 +3,13 @@
 import dataclasses
 import logging
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import Trainer, TrainerState
-from trl import DPOConfig, ModelConfig, SFTConfig
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
@@ -18,11 +19,14 @@ from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
+from notewriter.training.run.keeping import KeepWeights
+from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import last_checkpoint
+from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
 
 
 def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
@@ -36,6 +40,9 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     """
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
+    show_lines(trainer)
+    if run.config.get("keep_weights"):
+        trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else dtype))
     with writing(run.path), stop.listening():
         checkpoint = last_checkpoint(run.path)
         if checkpoint:
@@ -75,7 +82,7 @@ def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:
 def record(
     trainer: Trainer,
     run: RunFolder,
-    training: DPOConfig | SFTConfig,
+    training: DPOConfig | KTOConfig | SFTConfig,
     model: ModelConfig,
     base: str,
     **facts: Any,
@@ -96,21 +103,28 @@ def record(
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,
-        versions={name: version(name) for name in PACKAGES},
+        versions={name: version(name) for name in PACKAGES if find_spec(name)},
         **facts,
     )
     write_training_record(run.path, written)
     logger.info("%s: trained in %d steps; the model is here", run.path, trainer.state.global_step)
 
 
-def hyperparameters(training: DPOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
+def hyperparameters(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
     """The hyper-parameters that a paper's table lists, the batch over all processes, and those of an adapter."""
-    listed = names_of(training, listed=True)
+    listed = {name for name in names_of(training, listed=True) if is_read(name, training)}
     values = {name: value for name, value in training.to_dict().items() if name in listed}  # type: ignore[no-untyped-call]
     values["batch_size"] = (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     )
     values["processes"] = training.world_size
+    of_model = dataclasses.asdict(model)
     if model.use_peft:
-        values |= {key: value for key, value in dataclasses.asdict(model).items() if key.startswith("lora_")}
+        values |= {key: value for key, value in of_model.items() if key.startswith("lora_")}
+        values |= {key: True for key in ("use_rslora", "use_dora") if of_model[key]}
+    if model.load_in_4bit or model.load_in_8bit:
+        bits = (
+            ("load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant") if model.load_in_4bit else ("load_in_8bit",)
+        )
+        values |= {key: of_model[key] for key in bits}
     return values

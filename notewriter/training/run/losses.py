@@ -1,33 +1,55 @@
-"""TRL's DPO losses, and the options that only some of them read."""
+"""The losses on pairs, TRL's and those without a reference, and the options that only some of them read."""
 
 import difflib
+from collections.abc import Collection
+from typing import Any
 
 from trl import DPOConfig
 
 from notewriter.ground.errors import UserError
 
-LOSSES = (
+TRL_LOSSES = (
     *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
     *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
 )
 """The values of `loss_type`, which TRL types as a list of strings: a test compares them with its loss's branches."""
 
+REFERENCE_FREE = {"simpo", "orpo", "sft"}
+"""The losses that need no reference (`run.reference_free`)."""
+
+LOSSES = (*TRL_LOSSES, *sorted(REFERENCE_FREE.difference(TRL_LOSSES)))
+
 SMOOTHED = {"exo_pair", "robust", "aot", "aot_unpaired"}
 """The losses that read `label_smoothing`."""
 
-_WITH_REFERENCE = {*LOSSES} - {"sft"}
+_WITH_REFERENCE: set[str | bool] = {*LOSSES} - REFERENCE_FREE
 
 NEEDS: dict[str, tuple[str, set[str | bool]]] = {
     "label_smoothing": ("loss_type", {*SMOOTHED}),
     "discopop_tau": ("loss_type", {"discopop"}),
-    "ld_alpha": ("loss_type", {*_WITH_REFERENCE}),
-    "f_divergence_type": ("loss_type", {*_WITH_REFERENCE}),
+    "simpo_gamma": ("loss_type", {"simpo"}),
+    **dict.fromkeys(
+        ("ld_alpha", "f_divergence_type", "use_weighting", "precompute_ref_log_probs", "sync_ref_model"),
+        ("loss_type", _WITH_REFERENCE),
+    ),
     "f_alpha_divergence_coef": ("f_divergence_type", {"alpha_divergence"}),
     "ref_model_mixup_alpha": ("sync_ref_model", {True}),
     "ref_model_sync_steps": ("sync_ref_model", {True}),
     "precompute_ref_batch_size": ("precompute_ref_log_probs", {True}),
 }
-"""Options that TRL reads only with some values of another option, and otherwise ignores silently."""
+"""Options that are read only with some values of another option, and that TRL otherwise ignores silently."""
+
+
+def is_reference_free(losses: Collection[str]) -> bool:
+    """Whether no loss of a run needs a reference."""
+    return REFERENCE_FREE.issuperset(losses)
+
+
+def is_read(option: str, training: Any) -> bool:
+    """Whether a run reads an option at all."""
+    other, values = NEEDS.get(option, ("", set()))
+    chosen = getattr(training, other, None)
+    return option not in NEEDS or not values.isdisjoint(chosen if isinstance(chosen, list) else [chosen])
 
 
 def check_losses(training: DPOConfig) -> None:
@@ -41,15 +63,20 @@ def check_losses(training: DPOConfig) -> None:
             near = difflib.get_close_matches(loss, LOSSES, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(LOSSES)}"
             raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
-    defaults = DPOConfig.__dataclass_fields__
+    if {"simpo", "orpo"}.intersection(training.loss_type) and not is_reference_free(training.loss_type):
+        raise UserError(
+            f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
+            f"{', '.join(sorted(REFERENCE_FREE))}, or none of simpo and orpo"
+        )
+    defaults = training.__dataclass_fields__
     for option, (other, values) in NEEDS.items():
-        chosen = getattr(training, other)
-        chosen = chosen if isinstance(chosen, list) else [chosen]
-        if getattr(training, option) != defaults[option].default and values.isdisjoint(chosen):
+        if getattr(training, option) != defaults[option].default and not is_read(option, training):
+            chosen = getattr(training, other)
             need = " or ".join(sorted(str(value).lower() for value in values))
             raise UserError(
-                f"{option}: is ignored with {other} {', '.join(map(str, chosen)).lower()}; leave it out, or set "
-                f"{other} to {need}"
+                f"{option}: is ignored with {other} "
+                f"{', '.join(map(str, chosen if isinstance(chosen, list) else [chosen])).lower()}; leave it out, or "
+                f"set {other} to {need}"
             )
     smoothing = training.label_smoothing
     if "exo_pair" in training.loss_type and not 0 < smoothing < 1:

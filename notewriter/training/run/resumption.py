@@ -14,7 +14,7 @@ from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, differences, with_effect
-from notewriter.models.checkpoint import checkpoints_of
+from notewriter.models.checkpoint import WEIGHTS_ONLY, checkpoints_of
 from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 
@@ -80,5 +80,16 @@ def on_main_process(work: Callable[[], Result]) -> Result:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint in a run folder; one that a killed run was still writing is skipped."""
-    return next(reversed(checkpoints_of(folder).values()), None)
+    """The newest complete checkpoint in a run folder; one that a killed run was still writing is skipped.
+
+    Raises:
+        UserError: there are checkpoints, and all of them keep their weights alone (`keep_weights`).
+    """
+    complete = checkpoints_of(folder)
+    whole = [path for path in complete.values() if not (path / WEIGHTS_ONLY).exists()]
+    if complete and not whole:
+        raise UserError(
+            f"{folder}: its checkpoints keep their weights alone, and the one to resume from is gone; remove the "
+            "folder to begin anew, or give a checkpoint as model_name_or_path of a new run"
+        )
+    return whole[-1] if whole else None

@@ -1,4 +1,4 @@
-"""The trainers of DPO and SFT: TRL's, with the throughput in their log."""
+"""The trainers of DPO, KTO and SFT: TRL's, with the throughput in their log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,18 +6,31 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
-from trl import ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import rows
+from notewriter.training.inputs.pairs import unpaired
 from notewriter.training.model import weights
-from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
+from notewriter.training.options import (
+    Configuration,
+    DPOArguments,
+    DPOConfiguration,
+    KTOConfiguration,
+    PairArguments,
+    SFTArguments,
+    SFTConfiguration,
+)
+from notewriter.training.run.reference_free import ReferenceFreeTrainer
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Metered
-from notewriter.training.sharing.reference import CachedReferenceTrainer
+from notewriter.training.sharing.reference import TakesTokens
 
 PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 """Of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
+
+SIDE_COLUMNS = ["prompt_ids", "completion_ids", "label"]
+"""Of the sides of pairs, for KTO, whose own loss needs `KL_completion_ids` too."""
 
 CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]
 
@@ -35,8 +48,12 @@ class EndsAtMaxSteps:
         super()._run_epoch(*arguments, **state)  # type: ignore[misc]
 
 
-class MeteredDPOTrainer(EndsAtMaxSteps, Metered, CachedReferenceTrainer):
+class MeteredDPOTrainer(EndsAtMaxSteps, Metered, ReferenceFreeTrainer):
     """The DPO trainer with the throughput in its log."""
+
+
+class MeteredKTOTrainer(EndsAtMaxSteps, Metered, TakesTokens, KTOTrainer):
+    """TRL's KTOTrainer with the throughput in its log, on tokens that were checked."""
 
 
 class MeteredSFTTrainer(EndsAtMaxSteps, Metered, SFTTrainer):
@@ -56,23 +73,33 @@ def build_dpo_trainer(
     Raises:
         UserError: the model cannot be loaded or trained with these options.
     """
-    training.model_init_kwargs = weights.loading_options(training, model)
-    on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
-    # Before a LoRA adapter is drawn, so that every process draws the same one.
-    set_seed(training.seed)
-    with writing(rows.cache()):
-        trainer = MeteredDPOTrainer(
-            base,
-            prefix_sharing=arguments.prefix_sharing,
-            reference_cache=Path(arguments.reference_cache).expanduser(),
-            args=training,
-            train_dataset=datasets["train"].select_columns(PAIR_COLUMNS),
-            eval_dataset=datasets["dev"].select_columns(PAIR_COLUMNS) if training.eval_strategy != "no" else None,
-            processing_class=tokenizer,
-            peft_config=get_peft_config(model),
-            quantization_config=get_quantization_config(model),
-        )
+    trainer: MeteredDPOTrainer = _build(
+        *(MeteredDPOTrainer, base, tokenizer, datasets, PAIR_COLUMNS, training, model),
+        prefix_sharing=arguments.prefix_sharing,
+        reference_cache=Path(arguments.reference_cache).expanduser(),
+    )
     trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=True, shared=arguments.prefix_sharing)
+    return trainer
+
+
+def build_kto_trainer(
+    base: str,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: Mapping[str, Dataset],
+    arguments: PairArguments,
+    training: KTOConfiguration,
+    model: ModelConfig,
+) -> MeteredKTOTrainer:
+    """The trainer of a base model on the sides of the pairs of `pairs.load`; loads the model.
+
+    Raises:
+        UserError: the model cannot be loaded or trained with these options.
+    """
+    batch = training.per_device_train_batch_size
+    sides = {split: unpaired(dataset, batch, training.seed) for split, dataset in datasets.items()}
+    columns = [*SIDE_COLUMNS, "KL_completion_ids"] if training.loss_type == "kto" else SIDE_COLUMNS
+    trainer: MeteredKTOTrainer = _build(MeteredKTOTrainer, base, tokenizer, sides, columns, training, model)
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
     return trainer
 
 
@@ -89,19 +116,36 @@ def build_sft_trainer(
     Raises:
         UserError: the model cannot be loaded or trained with these options.
     """
+    trainer: MeteredSFTTrainer = _build(
+        MeteredSFTTrainer, base, tokenizer, datasets, CONVERSATION_COLUMNS, training, model
+    )
+    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
+    return trainer
+
+
+def _build(
+    kind: Any,
+    base: str,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: Mapping[str, Dataset],
+    columns: list[str],
+    training: Configuration,
+    model: ModelConfig,
+    **options: Any,
+) -> Any:
+    """A trainer of TRL, of these columns of the splits."""
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
+    # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    tokens = {split: dataset.select_columns(CONVERSATION_COLUMNS) for split, dataset in datasets.items()}
     with writing(rows.cache()):
-        trainer = MeteredSFTTrainer(
-            model=base,
+        return kind(
+            base,
             args=training,
-            train_dataset=tokens["train"],
-            eval_dataset=tokens["dev"] if training.eval_strategy != "no" else None,
+            train_dataset=datasets["train"].select_columns(columns),
+            eval_dataset=datasets["dev"].select_columns(columns) if training.eval_strategy != "no" else None,
             processing_class=tokenizer,
             peft_config=get_peft_config(model),
             quantization_config=get_quantization_config(model),
+            **options,
         )
-    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=False)
-    return trainer

@@ -49,7 +49,27 @@ COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 """What TRL calls the summed log-probs of a pair's completions under the reference."""
 
 
-class CachedReferenceTrainer(DPOTrainer):
+class TakesTokens:
+    """A mixin for a trainer of TRL, before it among the base classes: it takes checked pairs, or sides, as they are."""
+
+    def _prepare_dataset(
+        self,
+        dataset: Dataset | IterableDataset,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
+        args: Any,
+        dataset_name: str,
+    ) -> Dataset | IterableDataset:
+        """Leave a dataset with token ids unchanged; TRL tokenises any other.
+
+        TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
+        """
+        if "prompt_ids" in (dataset.column_names or ()):
+            return dataset
+        prepared: Dataset | IterableDataset = super()._prepare_dataset(dataset, processing_class, args, dataset_name)  # type: ignore[misc]
+        return prepared
+
+
+class CachedReferenceTrainer(TakesTokens, DPOTrainer):
     """TRL's DPOTrainer with shared prompts and a cache of what `precompute_ref_log_probs` computes.
 
     Args:
@@ -117,21 +137,6 @@ class CachedReferenceTrainer(DPOTrainer):
             self.check_sharing(model)
             self.reference_is_checked = True
         return super().compute_ref_log_probs(model, inputs)  # type: ignore[no-untyped-call]
-
-    def _prepare_dataset(
-        self,
-        dataset: Dataset | IterableDataset,
-        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
-        args: DPOConfig,
-        dataset_name: str,
-    ) -> Dataset | IterableDataset:
-        """Leave a dataset with token ids unchanged; TRL tokenises any other.
-
-        TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
-        """
-        if "prompt_ids" in (dataset.column_names or ()):
-            return dataset
-        return super()._prepare_dataset(dataset, processing_class, args, dataset_name)
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Add `COLUMNS`, from the cache; missing pairs are computed by all processes and stored."""

@@ -14,7 +14,8 @@ from notewriter.ground.errors import UserError
 
 PAGE = """<!DOCTYPE html>
 <html><head><title>Tolen</title></head><body class="mw-content-ltr parsoid-body">
-<section><div class="shortdescription noexcerpt" style="display:none">Town in Varn</div><style>.x{color:red}</style>
+<section><div role="note" class="hatnote navigation-not-searchable">For the river, see <a href="./Osk">Osk</a>.</div>
+<div class="shortdescription noexcerpt" style="display:none">Town in Varn</div><style>.x{color:red}</style>
 <table class="infobox ib-settlement"><tbody>
 <tr><th colspan="2" class="infobox-above"><div>Tolen</div></th></tr>
 <tr><td colspan="2" class="infobox-image"><img src="x.jpg"/><div class="infobox-caption">The market</div></td></tr>

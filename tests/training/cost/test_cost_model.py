@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trl import ModelConfig
+from transformers import LlamaConfig, LlamaForCausalLM
+from trl import ModelConfig, get_quantization_config
 
 from notewriter.ground.errors import UserError
 from notewriter.training import preflight
@@ -255,3 +256,48 @@ def test_cards_with_less_throughput_than_their_namesakes_have_their_own_peak() -
     assert (peak_tflops("NVIDIA A10"), peak_tflops("NVIDIA A10G")) == (125, 70)
     assert peak_tflops("NVIDIA GH200 480GB") == 989
     assert peak_tflops("NVIDIA RTX A4000") is None
+
+
+# The linear layers of Qwen2.5-7B without its head; what is left are embeddings, head, norms and biases.
+LINEAR = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18_944)
+
+
+@pytest.mark.parametrize(("nested", "bits"), [(True, 4.127), (False, 4.5)])
+def test_qlora_holds_linear_layers_in_four_bits_and_their_scales(nested: bool, bits: float) -> None:
+    """QLoRA, section 3: 0.5 bits a parameter for the scales, and 0.127 where these are quantized too."""
+    model = ModelConfig("qwen", dtype="bfloat16", use_peft=True, load_in_4bit=True, use_bnb_nested_quant=nested)
+    shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS, "linear": LINEAR}))
+    training = DPOConfiguration("run", per_device_train_batch_size=1, gradient_checkpointing=True)
+    found = cost_model.estimate(shape, LOAD, cost_model.MachineArguments(), training, model, half=True)
+
+    held = found["held"]
+    assert held["weights"] == pytest.approx(LINEAR * bits / 8 + (N - LINEAR) * 2, rel=1e-3)
+    # TRL trains the adapter in bfloat16.
+    assert (held["gradients"], held["optimizer"], held["reference"]) == (2 * ADAPTERS, 4 * ADAPTERS, 0)
+    with pytest.raises(UserError, match="no estimate of quantized weights with zero3"):
+        cost_model.estimate(shape, LOAD, cost_model.MachineArguments(8, "zero3"), training, model, half=True)
+
+
+def test_8_bit_adam_holds_two_moments_of_a_byte() -> None:
+    found = estimated("none", 1, optim="adamw_bnb_8bit")
+
+    assert found["held"]["optimizer"] == pytest.approx(2 * N * (1 + 4 / 256), rel=1e-6)
+    assert estimated("none", 1)["held"]["optimizer"] == 2 * 4 * N
+
+
+def test_the_weights_of_a_quantized_model_take_what_is_estimated(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    configuration = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4)
+    LlamaForCausalLM(configuration).save_pretrained(tmp_path)
+    model = ModelConfig(str(tmp_path), dtype="bfloat16", use_peft=True, load_in_4bit=True, use_bnb_nested_quant=True)
+    shape = cost_model.shape_of(model)
+
+    quantization = get_quantization_config(model)
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path, quantization_config=quantization, dtype="bfloat16")
+
+    scales = shape.linear * (1 / 64 + 4 / (64 * 256))
+    compressed = cost_model.compressed_width(model)
+    assert compressed is not None
+    estimate = (shape.parameters - shape.linear) * 2 + compressed * shape.linear
+    # Of quantized weights, transformers counts the bytes without the scales.
+    assert loaded.get_memory_footprint(return_buffers=False) == pytest.approx(estimate - scales, rel=1e-3)

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from trl import DPOTrainer
 
-from notewriter.training.run.losses import LOSSES, SMOOTHED
+from notewriter.training.run.losses import SMOOTHED, TRL_LOSSES
 
 
 def test_the_losses_are_the_branches_of_trls_loss() -> None:
@@ -19,10 +19,10 @@ def test_the_losses_are_the_branches_of_trls_loss() -> None:
         and ast.unparse(node.left) == "loss_type"
         and isinstance(node.comparators[0], ast.Constant)
     ]
-    assert sorted(branches) == sorted(LOSSES)
+    assert sorted(branches) == sorted(TRL_LOSSES)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", TRL_LOSSES)
 def test_label_smoothing_is_refused_where_trls_loss_does_not_read_it(loss: str) -> None:
     source = inspect.getsource(DPOTrainer._compute_loss)
     branch = source.split(f'loss_type == "{loss}"')[1].split("elif loss_type ==")[0]

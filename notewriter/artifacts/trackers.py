@@ -1,0 +1,77 @@
+"""Trackers of experiments (Weights & Biases, TensorBoard, trackio, ...) for runs that do not train.
+
+accelerate knows them; training reports to the same ones through transformers, by the same option.
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from notewriter.ground.errors import UserError, one_line
+
+logger = logging.getLogger(__name__)
+
+PROJECT = "notewriter"
+
+Track = Callable[[Mapping[str, float], int | None], None]
+"""Takes figures by name, and the number of questions that they are of."""
+
+
+@contextlib.contextmanager
+def tracking(names: Sequence[str], folder: Path, settings: Mapping[str, Any]) -> Iterator[Track]:
+    """What sends figures to the trackers of these names, for the run in a folder; without names, nothing is sent.
+
+    The run has the folder's name. A tracker that fails later is warned of once, and the run goes on.
+
+    Raises:
+        UserError: there is no such tracker, its package is missing, or it cannot be started.
+    """
+    trackers = [_start(name, folder, settings) for name in names if name != "none"]
+
+    def track(figures: Mapping[str, float], step: int | None = None) -> None:
+        for tracker in list(trackers):
+            try:
+                tracker.log(dict(figures), step=step)
+            except Exception as error:
+                # A service that is down must not end a run of hours.
+                trackers.remove(tracker)
+                logger.warning("report_to: %s: gets no more figures (%s)", tracker.name, one_line(error)[:200])
+
+    try:
+        yield track
+    finally:
+        for tracker in trackers:
+            with contextlib.suppress(Exception):
+                tracker.finish()
+
+
+def _start(name: str, folder: Path, settings: Mapping[str, Any]) -> Any:
+    from accelerate import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    # Its trackers log through it; without a GPU, which belongs to the server.
+    PartialState(cpu=True)
+    if name not in LOGGER_TYPE_TO_CLASS:
+        raise UserError(f"report_to: there is no tracker {name!r}; choose of: {', '.join(LOGGER_TYPE_TO_CLASS)}")
+    if name not in {str(getattr(each, "value", each)) for each in get_available_trackers()}:
+        raise UserError(f"report_to: the package of {name} is not installed; pip install {name}")
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    # A run that resumes goes on in the tracker too.
+    id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    own = {
+        "wandb": {"name": folder.name, "dir": str(folder), "id": id, "resume": "allow"},
+        "trackio": {"name": folder.name, "resume": "allow"},
+    }.get(name, {})
+    if kind.requires_logging_directory:
+        own["logging_dir"] = str(folder)
+    try:
+        tracker = kind(PROJECT, **own)
+        tracker.start()
+        plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float | bool)}
+        tracker.store_init_configuration(plain)
+    except Exception as error:
+        raise UserError(f"report_to: {name} cannot be started ({one_line(error)[:200]})") from error
+    return tracker

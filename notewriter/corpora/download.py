@@ -1,0 +1,148 @@
+"""`notewriter pages`: download the pages of Wikipedia that a benchmark's questions name, as HTML with their tables.
+
+FanOutQA names revisions, which are what is downloaded; of FRAMES's pages it is the newest. `notewriter corpus --source
+wikipedia-html` reads the file. MediaWiki's Action API is asked for one page after the other, as its etiquette wants,
+and waits are as long as it says. The same command goes on where it was stopped, and asks again for what was not found.
+"""
+
+import asyncio
+import logging
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+import openai
+from annotated_types import MinLen
+from tqdm import tqdm
+
+from notewriter import __version__
+from notewriter.corpora.pages import Pages
+from notewriter.ground import config, jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.terminal import escape_controls
+from notewriter.ground.text import page_title
+from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, retrying
+
+logger = logging.getLogger(__name__)
+
+WIKI = "en.wikipedia.org"
+API = f"https://{WIKI}/w/api.php"
+ATTEMPTS = 8
+TIMEOUT = 60.0
+MAX_NAMED = 10
+"""Missing pages that are named on the terminal."""
+
+BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")
+"""Errors of the API that pass, by the beginning of their code."""
+
+
+@dataclass
+class PagesArguments:
+    """Whose pages are downloaded, and into which file."""
+
+    dataset: str = field(metadata={"help": "the benchmark: fanoutqa or frames"})
+    path: str = field(metadata={"help": "its question file"})
+    output: str = field(metadata={"help": "the JSON Lines file to write; pages that it has are not downloaded again"})
+    contact: Annotated[str, MinLen(3)] = field(
+        metadata={
+            "help": "your e-mail address or home page, sent with every request: Wikimedia's policy asks for it and may "
+            "block clients without one"
+        }
+    )
+    api: str = field(default=API, metadata={"help": "the address of the wiki's api.php"})
+
+
+def main(argv: list[str]) -> None:
+    """Download the pages that the file lacks.
+
+    Raises:
+        UserError: the questions name no pages, the wiki cannot be reached, or it has none of the pages.
+    """
+    (arguments,) = config.parse(PagesArguments, argv, prog="notewriter pages", description=__doc__)
+    pages, output = Pages(arguments.dataset, Path(arguments.path)), Path(arguments.output)
+    missing = asyncio.run(_download(pages, output, arguments))
+    if len(missing) == len(pages):
+        raise UserError(f"{arguments.api}: has none of the {len(pages)} pages; check --path and --api")
+    sys.stdout.write(f"{output}: {len(pages) - len(missing):,} of {len(pages):,} pages\n")
+    if missing:
+        named = "; ".join(f"{escape_controls(page)} ({why})" for page, why in list(missing.items())[:MAX_NAMED])
+        more = ", ..." if len(missing) > MAX_NAMED else ""
+        logger.warning("%d pages were not found: %s%s", len(missing), named, more)
+
+
+async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> dict[str, str]:
+    """Add the pages that a file lacks; returns those that the wiki does not have, and why.
+
+    Until it has all that there are, the file ends in `.part`.
+    """
+    missing: dict[str, str] = {}
+    part = output.with_name(f"{output.name}.part")
+    if output.exists() and not part.exists():
+        output.rename(part)
+    with jsonl.Journal(part) as file:
+        there = {record.get("url") for _, record in jsonl.read(part)}
+        wanted = {_address(page): (page, revision) for page, revision in pages}
+        wiki = connect(arguments.api, TIMEOUT, place="api")
+        try:
+            for address, (page, revision) in tqdm(wanted.items(), desc="pages", unit=" pages"):
+                if address in there:
+                    continue
+                if (host := urlsplit(address).hostname or "").replace(".m.", ".") != WIKI:
+                    missing[page] = f"a page of {host or 'no wiki'}"
+                    continue
+                answer = await _ask(wiki, arguments, _query(page, revision))
+                if isinstance(answer, str):
+                    missing[page] = answer
+                    continue
+                file.append({"id": answer["pageid"], "title": answer["title"], "url": address, "html": answer["text"]})
+        finally:
+            await wiki.close()
+    if len(missing) < len(wanted):
+        part.rename(output)
+    return missing
+
+
+def _address(page: str) -> str:
+    """The address of a page that a question names by its title or its address."""
+    return page if "://" in page else f"https://{WIKI}/wiki/{quote(page.replace(' ', '_'), safe='')}"
+
+
+def _query(page: str, revision: int | None) -> dict[str, str]:
+    which = {"oldid": str(revision)} if revision is not None else {"page": page_title(page), "redirects": "1"}
+    return {"action": "parse", "prop": "text", "format": "json", "formatversion": "2", **which}
+
+
+async def _ask(wiki: openai.AsyncOpenAI, arguments: PagesArguments, query: dict[str, str]) -> dict[str, Any] | str:
+    """The parsed page, or why the wiki does not have it.
+
+    Raises:
+        UserError: no usable reply after all attempts, or the request is refused.
+    """
+    sent: Any = {
+        "params": query,
+        "headers": {
+            "Authorization": openai.Omit(),
+            "User-Agent": f"notewriter/{__version__} ({arguments.contact})",
+        },
+    }
+
+    async def ask() -> dict[str, Any] | str:
+        reply: Any = await wiki.get(arguments.api, cast_to=object, options=sent)
+        if isinstance(reply, dict) and isinstance(error := reply.get("error"), dict):
+            code, words = str(error.get("code", "")), " ".join(str(error.get("info", "")).split())[:200]
+            if code.startswith(BUSY):
+                raise UnreadableReply(f"{code}: {words}")
+            return words or code
+        page = reply.get("parse") if isinstance(reply, dict) else None
+        kinds = {"pageid": int, "title": str, "text": str}
+        if not isinstance(page, dict) or not all(isinstance(page.get(key), kind) for key, kind in kinds.items()):
+            raise UnreadableReply(f"a reply of another form: {str(reply)[:200]}")
+        return page
+
+    try:
+        return await retrying(ATTEMPTS)(ask)
+    except (openai.APIError, UnreadableReply) as error:
+        remedy = "pages that came are kept; run the same command again" if is_transient(error) else "check --api"
+        raise UserError(f"{arguments.api}: no usable reply ({reason(error)}); {remedy}") from error

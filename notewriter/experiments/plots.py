@@ -1,0 +1,111 @@
+"""The plots of an experiment's page, as SVG."""
+
+from statistics import fmean
+
+from notewriter.artifacts.notes import Notes
+from notewriter.evaluation.notes import FACTS, first_words, note_quality
+from notewriter.experiments.experiment import BEST, Experiment
+from notewriter.experiments.values import difference, metric_shown, score
+from notewriter.ground.records import Question
+from notewriter.pages import charts
+
+PLOTS = 2
+"""How many of the metrics that are shares have a plot of their own, from the first on; its axis ends at 1."""
+
+CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
+"""Words at which the curves of facts are drawn."""
+
+
+def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:
+    """Name -> plot: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
+    shares = [metric for metric in experiment.metrics if metric_shown(metric).share]
+    if experiment.chosen_on:
+        against_best = [test.metric for test in experiment.primary if test.compare[0] == BEST]
+        each = {f"gain-{metric}": gains(experiment, metric) for metric in dict.fromkeys(against_best or shares[:1])}
+    else:
+        each = {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
+    plots = {"curves": curves(experiment), "words": facts_over_words(experiment, notes), **each}
+    return {name: plot for name, plot in plots.items() if plot}
+
+
+def scores(experiment: Experiment, metric: str) -> str:
+    """A score of every cell, a group for each set; empty if no cell has it."""
+    label = metric_shown(metric).label
+    groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
+    for number, cell in enumerate(experiment.cells):
+        for of, title in experiment.sets.items():
+            if found := score(metric, list(experiment.runs[cell, of].values())):
+                mean = found.interval
+                groups[title].append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
+    what = f"{label} by set and cell, with 95% intervals; the numbers are in the tables"
+    return charts.intervals(what, groups, f"{label}: mean with its 95% interval") if any(groups.values()) else ""
+
+
+def gains(experiment: Experiment, metric: str) -> str:
+    """A score of every cell that is no control minus the best control's, a group for each set; empty before any ran."""
+    label, best = metric_shown(metric).label, experiment.best_control(metric)
+    cells = [cell for cell in experiment.cells if cell not in experiment.controls]
+    groups: dict[str, list[charts.Dot]] = {}
+    for of, title in experiment.sets.items():
+        for number, cell in enumerate(cells):
+            against = (experiment.runs.get((best, of), {}), experiment.runs[cell, of])
+            if of != experiment.chosen_on and (each := difference(metric, *against)):
+                mean = each.found.interval
+                groups.setdefault(title, []).append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
+    what = f"{label}: every cell minus {best}, the best control, with 95% intervals"
+    return charts.intervals(what, groups, f"{label}, minus that of {best}", sign="+") if groups else ""
+
+
+def curves(experiment: Experiment) -> str:
+    """The first score over the numbers that curves name, a panel for each set; empty before any cell ran."""
+    metric = experiment.metrics[0]
+    numbers = [number for curve in experiment.curves.values() for number, _ in curve]
+    best = experiment.best_control(metric) if experiment.chosen_on else ""
+    panels = []
+    for of, title in experiment.sets.items():
+        lines: dict[str, list[tuple[float, float]]] = {}
+        dots = []
+        for series, (name, curve) in enumerate(experiment.curves.items()):
+            found = {number: score(metric, list(experiment.runs[cell, of].values())) for number, cell in curve}
+            means = {number: each.interval for number, each in sorted(found.items()) if each}
+            lines[name] = [(number, mean.mean) for number, mean in means.items()]
+            for number, mean in means.items():
+                dots.append(charts.Dot("", mean.mean, mean.low, mean.high, series, number, name))
+        if best and dots and (control := score(metric, list(experiment.runs[best, of].values()))):
+            lines[BEST] = [(number, control.interval.mean) for number in (min(numbers), max(numbers))]
+        if dots:
+            panels.append(charts.Panel(f"{title}: {metric_shown(metric).label}", lines, dots, from_zero=False))
+    what = f"{metric_shown(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
+    return charts.panels(what, panels) if panels else ""
+
+
+def facts_over_words(experiment: Experiment, notes: Notes) -> str:
+    """The facts within the first words of the notes of some cells, means over seeds, a panel for each set.
+
+    Lines end where the notes of the longest of the cells do on average; empty without facts.
+    """
+    lengths: dict[tuple[str, str], list[int]] = {}
+    values: dict[tuple[str, str, int], list[float]] = {}
+    for row in notes.rows:
+        if row["cell"] in experiment.notes and row["facts"]:
+            question = Question(row["question_id"], row["question"], (), supporting_facts=tuple(row["facts"]))
+            place = (row["set"], row["cell"])
+            lengths.setdefault(place, []).append(len(row["note"].split()))
+            for words in CURVE:
+                quality = note_quality(first_words(row["note"], words), question)
+                if FACTS in quality:
+                    values.setdefault((*place, words), []).append(quality[FACTS])
+    panels = []
+    for of, title in experiment.sets.items():
+        means = [fmean(each) for (place, _), each in lengths.items() if place == of]
+        shown = [
+            words for number, words in enumerate(CURVE) if number == 0 or CURVE[number - 1] < max(means, default=0)
+        ]
+        lines = {
+            cell: [(words, fmean(found)) for words in shown if (found := values.get((of, cell, words)))]
+            for cell in experiment.notes
+        }
+        if any(lines.values()):
+            panels.append(charts.Panel(title, lines, axis="first words of the note"))
+    what = "Supporting facts within the first words of notes, means over questions and seeds"
+    return charts.panels(what, panels) if panels else ""

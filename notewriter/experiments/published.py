@@ -1,0 +1,106 @@
+"""Every note of an experiment as a file beside its page, and the experiment again from that file.
+
+Run folders go; what a page says of notes can be computed again from the notes, their questions and their passages.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from notewriter.artifacts.notes import Note, Notes, read_notes
+from notewriter.artifacts.predictions import Prediction
+from notewriter.evaluation.controls import Reading, readings
+from notewriter.experiments.experiment import Experiment
+from notewriter.experiments.values import Finished, Published, Runs, by_question
+from notewriter.ground.errors import UserError
+from notewriter.ground.text import without_surrogates
+
+NONE = Notes([], [], {})
+"""No notes yet."""
+
+
+def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:
+    """The notes of an experiment with the scores that its page shows: those already published, and those of folders."""
+    rows: list[tuple[Note, Mapping[str, float]]] = [*zip(published.rows, published.scores, strict=True)]
+    for (cell, of), runs in experiment.runs.items():
+        for seed, run in runs.items():
+            if isinstance(run, Published):
+                continue
+            read = _readings(run)
+            scores = {metric: by_question(metric, run) for metric in experiment.metrics}
+            for id, each in run.predictions.items():
+                row = _row(of, cell, seed, run, each, read.get(id))
+                rows.append((row, {metric: values[id] for metric, values in scores.items() if id in values}))
+    # Those of one question together; the order of cells and seeds stays.
+    rows.sort(key=lambda each: (each[0]["set"], each[0]["question_id"]))
+    return Notes([row for row, _ in rows], [scores for _, scores in rows], published.sections)
+
+
+def check_kept(path: Path, experiment: Experiment, notes: Notes) -> None:
+    """Check that no run of the experiment is lost of those whose notes were published at a path.
+
+    Raises:
+        UserError: one is; names it.
+    """
+    if path.is_file():
+        kept = {(row["cell"], row["set"], row["seed"]) for row in notes.rows}
+        wanted = {(*place, seed) for place in experiment.runs for seed in experiment.planned(*place)}
+        lost = wanted - kept
+        for row in read_notes(path).rows:
+            if (place := (row["cell"], row["set"], row["seed"])) in lost:
+                raise UserError(
+                    f"{path}: has the notes of {place[0]} on {place[1]}, seed {place[2]}, whose run is gone; "
+                    f"keep them with --from_notes {path}, or remove the file"
+                )
+
+
+def _readings(run: Finished) -> Mapping[str, Reading]:
+    """By question id; none where questions or passages are no longer at hand, as the page says then."""
+    try:
+        return {each.question.id: each for each in readings(run.folder)}
+    except UserError:
+        return {}
+
+
+def _row(of: str, cell: str, seed: int | None, run: Finished, each: Prediction, read: Reading | None) -> Note:
+    return {
+        "set": of,
+        "question_id": without_surrogates(each.question_id),
+        "question": without_surrogates(each.question),
+        "answers": [without_surrogates(answer) for answer in each.answers],
+        "facts": [without_surrogates(fact) for fact in read.question.supporting_facts] if read else [],
+        "cell": cell,
+        "seed": seed,
+        "passages": [without_surrogates(passage.id) for passage in read.passages] if read else [],
+        # After an error a note has no words.
+        "note": "" if each.error else without_surrogates(each.note),
+        "prediction": without_surrogates(each.prediction),
+        "family": run.family,
+    }
+
+
+def runs_of(notes: Notes) -> dict[tuple[str, str], Runs]:
+    """(Cell, set) -> seed -> the run, as published."""
+    predictions: dict[tuple[str, str, int | None, str], dict[str, Prediction]] = defaultdict(dict)
+    for row, scores in zip(notes.rows, notes.scores, strict=True):
+        run = predictions[row["cell"], row["set"], row["seed"], row["family"]]
+        run[row["question_id"]] = Prediction(
+            question_id=row["question_id"],
+            question=row["question"],
+            answers=row["answers"],
+            prediction=row["prediction"],
+            note=row["note"],
+            error="",
+            scores=dict(scores),
+            calls=0,
+            retrievals=0,
+            prompt_tokens=0,
+            completion_tokens=0,
+            words_retrieved=0,
+            words_answered_from=0,
+            counts={},
+        )
+    runs: dict[tuple[str, str], dict[int | None, Published]] = defaultdict(dict)
+    for (cell, of, seed, family), rows in predictions.items():
+        runs[cell, of][seed] = Published(Path(f"{cell}, {of}, seed {seed}"), rows, family)
+    return dict(runs)

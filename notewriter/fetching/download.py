@@ -1,0 +1,337 @@
+"""Downloading the files of a release: resumed after a kill, checked, and there only when all of them are."""
+
+import bz2
+import datetime
+import gzip
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tarfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httpx2
+from tqdm import tqdm
+
+from notewriter.fetching.remote import TIMEOUT, Remote, check_reply, failures, look_up
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.folders import new_folder
+from notewriter.ground.releases import ORIGIN, File, Release, origin
+
+logger = logging.getLogger(__name__)
+
+DOWNLOADS = ".downloads"
+"""The folder of what is not complete yet, in the one that is being made."""
+
+OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+"""Decompression by file ending; a file that is not an archive keeps the ending unless its name here lacks it."""
+
+ATTEMPTS = 5
+"""Connections that may break in a row without a byte arriving."""
+
+SPARE = 1 << 28
+"""Bytes that stay free on the disk."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be fetched: the missing files, each with its parts on their servers."""
+
+    files: list[tuple[File, list[Remote]]]
+
+    @property
+    def size(self) -> int:
+        """Bytes to download, as far as the servers say; an archive counts once."""
+        parts = {part.url: part.size or 0 for _, parts in self.files for part in parts}
+        return sum(parts.values())
+
+    @property
+    def room(self) -> int:
+        """Bytes of disk that are needed at most, as far as they are known: an archive lies beside what is unpacked."""
+        joined = sum(parts[-1].size or 0 for _, parts in self.files if len(parts) > 1)
+        packed = sum((parts[0].size or 0) * 3 for file, parts in self.files if file.member)
+        return self.size + joined + packed
+
+
+def missing(release: Release, files: Iterable[File]) -> list[File]:
+    """Those of some files of a release that are not there, or of another address than the release's now."""
+    known = origin(release.folder)
+    return [
+        file
+        for file in files
+        if not (release.folder / file.here).exists() or known.get(file.here, {}).get("address") != _address(file)
+    ]
+
+
+def plan(files: Iterable[File], offline: str) -> Plan:
+    """Ask the servers for every file. `offline` is the end of errors about a server that is not reached."""
+    known: dict[str, Remote] = {}
+    for address in (address for file in files for address in file.addresses):
+        if address not in known:
+            known[address] = look_up(address, offline)
+    return Plan([(file, [known[address] for address in file.addresses]) for file in files])
+
+
+def fetch(
+    release: Release, to_do: Plan, rows: Callable[[Path], int] | None, *, offline: str, check: bool = True
+) -> None:
+    """Download files into the folder of a release, which appears, or is replaced, when all are there and checked.
+
+    Args:
+        release: what they belong to.
+        to_do: the missing files.
+        rows: counts the questions in a file; None if it has none.
+        offline: the end of errors about a server that is not reached.
+        check: whether a file of another size, SHA-256 or number of questions than is published is an error.
+
+    Raises:
+        UserError: the disk is too small, a server is not reached or answers with something else, or a file differs.
+    """
+    folder = release.folder
+    check_disk(folder, to_do)
+    with new_folder(folder, resume=True) as partial:
+        _keep(folder, partial)
+        records: dict[str, dict[str, Any]] = dict(origin(folder)) | dict(origin(partial))
+        for file, parts in to_do.files:
+            if (partial / file.here).exists() and records.get(file.here, {}).get("address") == _address(file):
+                continue
+            records[file.here] = _get(file, parts, partial, rows, offline, check)
+            _write_origin(partial, release, records)
+        shutil.rmtree(partial / DOWNLOADS, ignore_errors=True)
+    logger.info("%s: complete; its licence is %s (%s)", folder, release.licence, release.page)
+
+
+def check_disk(folder: Path, to_do: Plan) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        UserError: the disk of a folder has too little room.
+    """
+    loaded = folder.with_name(folder.name + ".partial") / DOWNLOADS
+    there = sum(file.stat().st_size for file in loaded.iterdir()) if loaded.is_dir() else 0
+    if (needed := to_do.room - there + SPARE) > free(folder):
+        raise UserError(
+            f"{folder}: needs {size_text(needed)}, and {size_text(free(folder))} are free; free some space or set "
+            "NOTEWRITER_HOME to a folder on a larger disk"
+        )
+
+
+def free(folder: Path) -> int:
+    """Free bytes on the disk of a folder that may not exist yet."""
+    return shutil.disk_usage(next(parent for parent in folder.parents if parent.is_dir())).free
+
+
+def size_text(size: float | None) -> str:
+    """A number of bytes for people."""
+    if size is None:
+        return "unknown"
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _keep(folder: Path, partial: Path) -> None:
+    """Let the new folder have what is in the one that it replaces, without copying it where the disk can."""
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        target = partial / path.relative_to(folder)
+        if path.is_dir() or target.exists() or path.name == ORIGIN:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, target)
+        except OSError:
+            shutil.copy2(path, target)
+
+
+def _get(
+    file: File, parts: list[Remote], partial: Path, rows: Callable[[Path], int] | None, offline: str, check: bool
+) -> dict[str, Any]:
+    """Download, join or unpack, and check one file; returns what is recorded of it."""
+    downloads = partial / DOWNLOADS
+    downloads.mkdir(exist_ok=True)
+    whole = _joined(file, parts, downloads, offline)
+    digest = parts[0].sha256 if len(parts) == 1 and parts[0].sha256 else file_digest(whole)
+    differs = _differs("bytes", whole.stat().st_size, file.size) or _differs("as SHA-256", digest, file.sha256)
+    if differs and check:
+        whole.unlink()
+        raise _other_file(file, differs)
+    target = partial / file.here
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _unpack(whole, file, target)
+    if rows and file.rows is not None and (differs := _differs("questions", rows(target), file.rows)) and check:
+        target.unlink()
+        raise _other_file(file, differs)
+    return {
+        "address": _address(file),
+        "commit": ", ".join(dict.fromkeys(part.commit for part in parts if part.commit)),
+        "bytes": sum(path.stat().st_size for path in [target, *target.rglob("*")] if path.is_file()),
+        "sha256": digest,
+        "fetched": datetime.date.today().isoformat(),
+    }
+
+
+def _differs(what: str, found: int | str, expected: int | str | None) -> str:
+    numbers = [f"{value:,}" if isinstance(value, int) else value[:12] for value in (found, expected or "")]
+    return f"has {numbers[0]} {what}, not {numbers[1]}" if expected and found != expected else ""
+
+
+def _other_file(file: File, differs: str) -> UserError:
+    return UserError(
+        f"{_address(file)}: {differs}: it is another version than the known one; run the same command again, "
+        "or take it as it is with --check false"
+    )
+
+
+def _joined(file: File, parts: list[Remote], downloads: Path, offline: str) -> Path:
+    """The downloaded file; parts are appended to the first, so that the disk need not have room for all of it twice."""
+    keys = [
+        hashlib.sha256(f"{address} {part.version} {part.size}".encode()).hexdigest()[:16]
+        for address, part in zip(file.addresses, parts, strict=True)
+    ]
+    joined = downloads / f"{keys[0]}.joined"
+    if joined.exists():
+        return joined
+    loaded = [
+        _download(address, part, downloads / key, offline)
+        for address, part, key in zip(file.addresses, parts, keys, strict=True)
+    ]
+    if len(loaded) == 1:
+        return loaded[0]
+    with open(loaded[0], "r+b") as whole:
+        # A killed run may have appended something.
+        whole.truncate(parts[0].size or 0)
+        whole.seek(0, os.SEEK_END)
+        for path in loaded[1:]:
+            with open(path, "rb") as part_file:
+                shutil.copyfileobj(part_file, whole, 1 << 24)
+        whole.flush()
+        os.fsync(whole.fileno())
+    os.replace(loaded[0], joined)
+    for path in loaded[1:]:
+        path.unlink()
+    return joined
+
+
+def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
+    """Download one file to a path, beginning where a killed run stopped.
+
+    Raises:
+        UserError: the server is not reached, or sends something else than it announced.
+    """
+    if path.exists():
+        return path
+    partial = path.with_suffix(".part")
+    name = address.rpartition("/")[2]
+    with failures(address, offline), open(partial, "ab") as file:
+        failed = 0
+        with tqdm(
+            total=remote.size, initial=file.tell(), unit="B", unit_scale=True, desc=name[-40:], disable=None
+        ) as bar:
+            while remote.size is None or file.tell() < remote.size:
+                before = file.tell()
+                try:
+                    _receive(remote, file, bar)
+                    break
+                except httpx2.TransportError as error:
+                    failed = 0 if file.tell() > before else failed + 1
+                    if failed >= ATTEMPTS:
+                        raise
+                    logger.warning("%s: the connection broke (%s); going on", name, one_line(error))
+                    time.sleep(min(failed, 5))
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    if differs := _differs("bytes", size, remote.size) or (
+        remote.sha256 and _differs("as SHA-256", file_digest(partial), remote.sha256)
+    ):
+        partial.unlink()
+        raise UserError(f"{address}: what was received {differs}; run the same command again")
+    os.replace(partial, path)
+    return path
+
+
+def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
+    """Append to a file what it lacks of a remote one."""
+    # Where the size is not known, neither is whether all is there.
+    there = file.tell() if remote.size else 0
+    headers = remote.headers | ({"Range": f"bytes={there}-"} if there else {})
+    with (
+        httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client,
+        client.stream("GET", remote.url, headers=headers) as reply,
+    ):
+        check_reply(reply)
+        if reply.status_code != httpx2.codes.PARTIAL_CONTENT:
+            # The server cannot resume.
+            file.seek(0)
+            file.truncate()
+            bar.reset(remote.size)
+        for chunk in reply.iter_bytes():
+            file.write(chunk)
+            bar.update(len(chunk))
+
+
+def _unpack(whole: Path, file: File, target: Path) -> None:
+    """Put a downloaded file in its place: as it is, or what an archive has of it."""
+    address = file.addresses[0].partition("?")[0]
+    ending = Path(address).suffix
+    if not file.member and (ending not in OPENERS or file.here.endswith(ending)):
+        os.replace(whole, target)
+        return
+    # It appears when it is complete.
+    unpacked = whole.with_suffix(".unpacked")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    unpacked.mkdir()
+    try:
+        if address.endswith(".zip"):
+            with zipfile.ZipFile(whole) as archive:
+                names = [name for name in archive.namelist() if _belongs(name, file)]
+                archive.extractall(unpacked, names)
+        elif file.member:
+            with tarfile.open(whole, "r|*") as tape:
+                tape.extractall(unpacked, (each for each in tape if _belongs(each.name, file)), filter="data")
+        else:
+            with OPENERS[ending](whole) as source, open(unpacked / file.here, "wb") as copy:
+                shutil.copyfileobj(source, copy, 1 << 20)
+        found = next(unpacked.rglob(file.member or file.here), None)
+        if found is None:
+            raise UserError(f"{address}: contains no {file.member}; download it yourself and give the file with --path")
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        whole.unlink()
+        raise UserError(f"{address}: is damaged ({one_line(error)}); run the same command again") from error
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(found, target)
+    shutil.rmtree(unpacked)
+
+
+def _belongs(name: str, file: File) -> bool:
+    """Whether a member of an archive is the wanted file, or in the wanted folder, wherever that is."""
+    return f"/{file.member}/" in f"/{name}/"
+
+
+def _address(file: File) -> str:
+    return " + ".join(file.addresses) + (f" ({file.member})" if file.member else "")
+
+
+def _write_origin(folder: Path, release: Release, files: dict[str, dict[str, Any]]) -> None:
+    record = {
+        "schema": "notewriter/origin/1",
+        "name": release.name,
+        "page": release.page,
+        "licence": release.licence,
+        "files": files,
+    }
+    jsonl.write_text(folder / ORIGIN, [json.dumps(record, indent=2) + "\n"])

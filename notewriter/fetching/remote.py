@@ -1,0 +1,183 @@
+"""What a server says of a file before it is downloaded, and what went wrong if it does not."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx2
+from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+from notewriter.ground.errors import UserError, one_line
+
+logger = logging.getLogger(__name__)
+
+MIRROR = "NOTEWRITER_MIRROR"
+"""The environment variable with the address of a server that has the files of other hosts under /HOST/PATH."""
+
+TIMEOUT = 30.0
+"""Seconds to wait for a server's reply."""
+
+_HUB = re.compile(r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
+
+
+class Unreachable(UserError):
+    """A server that gives no answer at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A file on a server.
+
+    Args:
+        url: where it is downloaded from.
+        headers: what is sent with the request; may contain a token.
+        size: bytes, if the server says so.
+        version: changes when the file does; empty if the server does not say.
+        sha256: of its content, which the Hub knows of large files.
+        commit: of its repository on the Hub.
+    """
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    size: int | None
+    version: str
+    sha256: str = ""
+    commit: str = ""
+
+
+def look_up(address: str, offline: str) -> Remote:
+    """What the server of an address (`File.address`) says of it.
+
+    Args:
+        address: `hf://...` or `https://...`.
+        offline: the end of errors where the server cannot be reached: what to do on a machine without it.
+
+    Raises:
+        UserError: the file is not there, may not be had, or the server is not reached or is another one.
+    """
+    with failures(address, offline):
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
+        hub = _HUB.fullmatch(address)
+        return _on_hub(hub) if hub else _elsewhere(mirrored(address))
+
+
+def _on_hub(address: re.Match[str]) -> Remote:
+    datasets, repository, revision, path = address.groups()
+    kind = "dataset" if datasets else "model"
+    url = hf_hub_url(repository, path, repo_type=kind, revision=revision, endpoint=constants.ENDPOINT)
+    headers = build_hf_headers(token=get_token() or False) | {"Accept-Encoding": "identity"}
+    found = get_hf_file_metadata(url, timeout=TIMEOUT, headers=headers)
+    if found.commit_hash is None or found.etag is None:
+        raise FileMetadataError("its reply is not that of a Hub")
+    moved = re.match(rf"{re.escape(constants.ENDPOINT)}/(?:datasets/)?([^/]+/[^/]+)/resolve/", found.location)
+    if moved and moved[1] != repository:
+        logger.warning("%s: has moved to %s", repository, moved[1])
+    return Remote(
+        url=url,
+        headers=headers,
+        size=found.size,
+        version=found.etag,
+        # Of small files it is git's.
+        sha256=found.etag if re.fullmatch("[0-9a-f]{64}", found.etag) else "",
+        commit=found.commit_hash,
+    )
+
+
+def _elsewhere(url: str) -> Remote:
+    headers = {"Accept-Encoding": "identity"}
+    with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
+        reply = client.head(url, headers=headers)
+        if reply.status_code in (403, 405, 501):
+            # Some servers do not answer HEAD.
+            with client.stream("GET", url, headers=headers) as reply:
+                pass
+    check_reply(reply)
+    length = reply.headers.get("Content-Length", "")
+    return Remote(
+        url=url,
+        headers=headers,
+        size=int(length) if length.isdecimal() else None,
+        version=reply.headers.get("ETag") or reply.headers.get("Last-Modified") or "",
+    )
+
+
+def mirrored(address: str) -> str:
+    """An `https://` address, or where the mirror has it."""
+    mirror = os.environ.get(MIRROR)
+    return f"{mirror.rstrip('/')}/{address.partition('://')[2]}" if mirror else address
+
+
+def check_reply(reply: httpx2.Response) -> None:
+    """Refuse an error, and a page where a file is expected: what proxies and logins answer.
+
+    Raises:
+        httpx2.HTTPStatusError: the status is one.
+        FileMetadataError: the reply is HTML.
+    """
+    reply.raise_for_status()
+    if reply.headers.get("Content-Type", "").startswith("text/html"):
+        raise FileMetadataError("it answered with a web page")
+
+
+@contextmanager
+def failures(address: str, offline: str) -> Iterator[None]:
+    """Report what goes wrong with a server in the block as errors about an address; `offline` as in `look_up`.
+
+    Raises:
+        UserError: in place of the errors of the libraries.
+    """
+    host = constants.ENDPOINT if address.startswith("hf://") else "/".join(mirrored(address).split("/")[:3])
+    try:
+        yield
+    except GatedRepoError as error:
+        raise UserError(
+            f"{address}: is gated; accept its conditions at {_page(address)}, then log in with `hf auth login` "
+            "or set HF_TOKEN to a token of that account"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UserError(
+            f"{address}: this revision is gone; look at {_page(address)} for another one, download the file yourself "
+            "and give it with --path"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"{address}: there is no such repository, or it is private; check the name at {_page(address)}, "
+            "and for a private one log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except EntryNotFoundError as error:
+        raise UserError(
+            f"{address}: the file is gone; look for it at {_page(address)}, download it and give it with --path"
+        ) from error
+    except FileMetadataError as error:
+        raise UserError(
+            f"{address}: {host} did not send the file ({one_line(error)}); a proxy or a login may stand before it: "
+            "open the address in a browser, set HTTPS_PROXY or HF_ENDPOINT"
+        ) from error
+    except (HfHubHTTPError, httpx2.HTTPStatusError) as error:
+        status = error.response.status_code
+        remedy = (
+            "the file may have moved: download it yourself and give it with --path" if status < 500 else "try later"
+        )
+        raise UserError(f"{address}: {host} answered with status {status}; {remedy}") from error
+    except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
+        reason = one_line(error)[:200] or type(error).__name__
+        raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
+
+
+def _page(address: str) -> str:
+    hub = _HUB.fullmatch(address)
+    return f"{constants.ENDPOINT}/{hub[1] or ''}{hub[2]}" if hub else address

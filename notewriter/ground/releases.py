@@ -1,0 +1,152 @@
+"""What others have published: which files, where they are, what is known of them, and where fetched ones lie here.
+
+A benchmark, a corpus and a ready-made index each say so beside their loader; `notewriter fetch` reads it.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from notewriter.ground.errors import UserError
+
+HOME = "NOTEWRITER_HOME"
+"""The environment variable with the folder of what was fetched."""
+
+ORIGIN = "origin.json"
+"""The file beside fetched ones that says where they are from."""
+
+FETCHED = "fetched"
+"""The value of a path option that stands for what was fetched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A published file.
+
+    Args:
+        address: `hf://datasets/OWNER/NAME@REVISION/PATH` or `https://HOST/PATH`; several are parts, joined in order.
+        name: what it is called here, with `/` below folders; by default the last part of its address.
+        split: the questions in it, such as `dev`; empty for what every split needs.
+        member: of an archive, the file or folder inside it that is kept, without the folders above.
+        size: bytes of the file that is downloaded, or of its parts together.
+        about: the same as its page rounds it, where the exact number is not known.
+        sha256: of the file that is downloaded; of parts, of what they make.
+        rows: the number of questions.
+        unverified: what about it could not be looked up at its source.
+    """
+
+    address: str | tuple[str, ...]
+    name: str = ""
+    split: str = ""
+    member: str = ""
+    size: int | None = None
+    about: int | None = None
+    sha256: str = ""
+    rows: int | None = None
+    unverified: str = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of its parts, one for a file that is in one piece."""
+        return (self.address,) if isinstance(self.address, str) else self.address
+
+    @property
+    def here(self) -> str:
+        """Its name on this machine."""
+        return self.name or (self.member or self.addresses[0].partition("?")[0]).rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """Files that were published together, and that lie in one folder here.
+
+    As a text it is what cards and help say of it: where it is, and the names of its files.
+
+    Args:
+        name: of its folder; two that need the same files share one release.
+        page: where people find it, without `https://`.
+        licence: the Hub's identifier of its licence, or a few words.
+        files: what is fetched; of those with a split the one first that is evaluated.
+        by_hand: the files that no program can fetch, with what to do; they may be copied into the folder.
+        note: more about it, for people.
+    """
+
+    name: str
+    page: str
+    licence: str
+    files: tuple[File, ...] = ()
+    by_hand: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(file.here for file in self.files))
+        listed = ", ".join(names if len(names) < 5 else [names[0], "...", names[-1]])
+        return "; ".join(filter(None, [f"{self.page}: {listed}" if listed else self.page, self.by_hand, self.note]))
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie on this machine, fetched or not."""
+        return home() / self.name
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of its splits, the one first that is evaluated by default."""
+        return [file.split for file in self.files if file.split]
+
+    def of_split(self, split: str | None) -> Iterator[File]:
+        """The files of a split with those that every split needs; all files for None."""
+        return (file for file in self.files if split is None or file.split in ("", split))
+
+    def path(self, split: str | None, kind: str, name: str) -> Path:
+        """The fetched file of a split; by default of the one that is evaluated.
+
+        Raises:
+            UserError: there is no such split, or its file was not fetched; says the command that does, in which it has
+                this `kind` and `name`.
+        """
+        split = split or next(iter(self.splits), None)
+        files = [file for file in self.files if file.split == split]
+        if not files:
+            known = f"choose one of: {', '.join(self.splits)}" if self.splits else "give your file with --path"
+            raise UserError(f"split: {name} has no split {split!r}; {known}")
+        # Those beside it are needed as well.
+        paths = self.found(self.of_split(split), f"notewriter fetch {kind} {name}")
+        return next(path for path in paths if path == self.folder / files[0].here)
+
+    def found(self, files: Iterable[File], command: str) -> list[Path]:
+        """Some of its files on this machine.
+
+        Raises:
+            UserError: one was not fetched; says the `command` that does.
+        """
+        paths = [self.folder / file.here for file in files]
+        for path in paths:
+            if not path.exists():
+                raise UserError(f"{path}: is not there; get it with `{command}`, or give your own file with --path")
+        return paths
+
+
+def only(release: Release, *names: str) -> Release:
+    """A release with only the files of these names, for what needs no other."""
+    return dataclasses.replace(release, files=tuple(file for file in release.files if file.here in names))
+
+
+def home() -> Path:
+    """The folder of what was fetched: $NOTEWRITER_HOME, or else `notewriter` in the folder of the Hub's cache."""
+    if named := os.environ.get(HOME):
+        return Path(named).expanduser().absolute()
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HOME) / "notewriter"
+
+
+def origin(folder: Path) -> dict[str, dict[str, object]]:
+    """By name, what is recorded of the files in a folder; nothing where nothing was fetched."""
+    try:
+        files = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))["files"]
+        return {name: dict(record) for name, record in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

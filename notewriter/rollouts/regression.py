@@ -1,0 +1,145 @@
+"""A note that learns without a language model: sentences ranked by a regression on features that anybody can count.
+
+Fitted on the questions of a finished run with supporting facts, so that a trained model is not set against fixed rules
+alone: what it has above this control is more than position, overlap and names can tell.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise, sentences_in
+
+SCHEMA = "notewriter/regression/1"
+
+FEATURES = (
+    *("first passage", "second passage", "rank of the passage", "first sentence", "second sentence"),
+    *("place in the passage", "overlap with the question", "overlap of the passage", "overlap of the title"),
+    *("title in the sentence", "another title in the sentence", "this title in another passage"),
+    *("new words", "names", "numbers", "length"),
+)
+"""What is seen of a sentence, in the order of `features`."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A fitted ranking of sentences.
+
+    Attributes:
+        weights: of `FEATURES`, by name.
+        questions: the ids that it was fitted on, for which it writes no note.
+    """
+
+    weights: dict[str, float]
+    questions: list[str]
+
+    def write(self, question: Question, passages: Sequence[Passage], words: int | None) -> str:
+        """The sentences that it ranks highest, those first, cut at a number of words.
+
+        Raises:
+            UserError: it was fitted on the question.
+        """
+        if question.id in self.questions:
+            raise UserError(f"regression: was fitted on question {question.id!r}; evaluate it on others")
+        sentences, table = features(question, passages)
+        weights = [self.weights.get(name, 0.0) for name in FEATURES]
+        scores = [math.fsum(weight * value for weight, value in zip(weights, row, strict=True)) for row in table]
+        ranked = sorted(range(len(sentences)), key=lambda place: -scores[place])
+        return " ".join(" ".join(sentences[place] for place in ranked).split()[:words])
+
+
+def features(question: Question, passages: Sequence[Passage]) -> tuple[list[str], list[list[float]]]:
+    """The sentences of passages, and a row of `FEATURES` for each.
+
+    Overlaps are shares of the question's words, each by its rarity among the sentences, log(1 + sentences / sentences
+    with it); words are compared in SQuAD's normalisation.
+    """
+    texts = [sentences_in(passage.text) for passage in passages]
+    tokens = [[set(normalise(sentence).split()) for sentence in each] for each in texts]
+    count = sum(map(len, tokens))
+    frequency = Counter(token for each in tokens for words in each for token in words)
+    asked = set(normalise(question.question).split())
+    rarity = {token: math.log1p(count / max(1, frequency[token])) for token in sorted(asked)}
+    total = math.fsum(rarity.values()) or 1.0
+
+    def overlap(words: Iterable[str]) -> float:
+        return math.fsum(rarity[token] for token in asked.intersection(words)) / total
+
+    titles = [f" {normalise(passage.title.partition(' (')[0])} " for passage in passages]
+    whole = [f" {normalise(passage.text)} " for passage in passages]
+    table = []
+    for rank, (sentences, title) in enumerate(zip(texts, titles, strict=True)):
+        others = [other for other in titles if other.strip() and other != title]
+        mentioned = any(title in text for place, text in enumerate(whole) if place != rank) and bool(title.strip())
+        for place, sentence in enumerate(sentences):
+            words, text = tokens[rank][place], f" {normalise(sentence)} "
+            seen = set[str]().union(*tokens[rank][:place], asked, title.split())
+            written = sentence.split()
+            row = [
+                *(rank == 0, rank == 1, 1 / (1 + rank), place == 0, place == 1, 1 / (1 + place)),
+                *(overlap(words), overlap(whole[rank].split()), overlap(title.split())),
+                *(bool(title.strip()) and title in text, any(other in text for other in others), mentioned),
+                len(words - seen) / max(1, len(words)),
+                sum(word[:1].isupper() for word in written[1:]) / len(written),
+                any(map(str.isdigit, sentence)),
+                math.log1p(len(written)),
+            ]
+            table.append([float(value) for value in row])
+    return [sentence for each in texts for sentence in each], table
+
+
+def fitted(read: Iterable[tuple[Question, Sequence[Passage]]]) -> Regression:
+    """Fit on questions with supporting facts: a logistic regression of evidence against the other sentences of each.
+
+    A sentence is evidence if a supporting fact contains it or lies in it. Questions whose passages have no evidence, or
+    nothing else, teach nothing.
+
+    Raises:
+        UserError: none of the questions teaches anything.
+    """
+    # Only fitting needs it, and evaluations start sooner without.
+    import numpy as np
+
+    from notewriter.artifacts.shortcuts import preferences
+
+    rows, questions = [], []
+    for question, passages in read:
+        questions.append(question.id)
+        sentences, seen = features(question, passages)
+        facts = ["".join(fact.split()) for fact in question.supporting_facts]
+        bare = ["".join(sentence.split()) for sentence in sentences]
+        is_evidence = [any(fact in each or each in fact for fact in facts if fact) for each in bare]
+        values = np.asarray(seen, dtype=np.float64).reshape(len(seen), len(FEATURES))
+        evidence, rest = values[is_evidence], values[np.logical_not(is_evidence)]
+        rows.append((evidence[:, None] - rest[None, :]).reshape(-1, len(FEATURES)))
+    table = np.concatenate([np.zeros((0, len(FEATURES))), *rows])
+    if not len(table):
+        raise UserError("no question has evidence among its passages and other sentences; give a run with both")
+    scale = np.sqrt((table**2).mean(axis=0))
+    scale[scale == 0] = 1.0
+    weights = preferences(table / scale) / scale
+    return Regression(dict(zip(FEATURES, weights.tolist(), strict=True)), questions)
+
+
+def read_regression(path: Path) -> Regression:
+    """A fitted regression.
+
+    Raises:
+        UserError: the file is missing, damaged, or of another kind.
+    """
+    remedy = "fit it with `notewriter fit-control`"
+    return read_record(read_json(path, remedy), Regression, SCHEMA, str(path), remedy)
+
+
+def write_regression(path: Path, regression: Regression) -> None:
+    """Write a fitted regression.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    write_json(path, record_of(regression, SCHEMA))

@@ -1,0 +1,35 @@
+"""Kahneman-Tversky Optimization (Ethayarajh et al. 2024, https://arxiv.org/abs/2402.01306) on preference pairs.
+
+Each side of a pair is a row of its own, the chosen one desirable and the rejected one not, in an order that is drawn
+once with the seed. It is TRL's KTOTrainer, with the pairs, checks and records of DPO, and without shared prompts and
+cached reference:
+
+    notewriter train kto --accelerate zero3 --config kto/deepnote_qwen2.5-7b --pairs data/pairs
+
+In a clone `accelerate launch training/train_kto.py` does the same, with the files of configs/accelerate.
+
+Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
+resumes from its last checkpoint when the same command is given again; a finished run says so.
+"""
+
+import sys
+
+from trl import ModelConfig
+
+from notewriter.ground.errors import run
+from notewriter.training import dpo
+from notewriter.training.options import KTOConfiguration, PairArguments
+from notewriter.training.run.trainers import build_kto_trainer
+
+
+def main(argv: list[str]) -> None:
+    """One KTO run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
+
+    Raises:
+        UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
+    """
+    dpo.train(argv, "kto", [PairArguments, KTOConfiguration, ModelConfig], build_kto_trainer, __doc__)
+
+
+if __name__ == "__main__":
+    run(lambda: main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""Checkpoints that keep their weights alone: to be evaluated, beside the newest one, from which a run resumes.
+
+With Adam in float32 the weights are a third of a checkpoint, and a sixth once they are stored as the base model's.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from notewriter.ground.errors import writing
+from notewriter.models.checkpoint import WEIGHTS_ONLY, checkpoints_of
+from notewriter.training.model import weights
+
+logger = logging.getLogger(__name__)
+
+RESUMPTION = (
+    *("optimizer.pt", "optimizer.bin", "optimizer_*", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
+    *("pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "training_args.bin"),
+)
+"""What a checkpoint has beside the model: of transformers, FSDP and DeepSpeed."""
+
+
+class KeepWeights(TrainerCallback):
+    """Reduces every complete checkpoint but the newest to its weights, in `dtype` if a whole model was trained.
+
+    This is done a step after the newest was saved, when all processes have written their part of it.
+    """
+
+    def __init__(self, run: Path, dtype: torch.dtype | None) -> None:
+        self.run = run
+        self.dtype = dtype
+        self._saved = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Remember that there is a new one."""
+        self._saved = True
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Reduce those before it."""
+        if self._saved and state.is_world_process_zero:
+            keep_weights(self.run, self.dtype)
+        self._saved = False
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Likewise after the last one."""
+        self.on_step_end(args, state, control)
+
+
+def keep_weights(run: Path, dtype: torch.dtype | None) -> None:
+    """Reduce all complete checkpoints of a run but the newest to their weights; those that are reduced are left.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    for folder in list(checkpoints_of(run).values())[:-1]:
+        if not any(folder.glob("*model*.safetensors")):
+            # In parts, as FSDP may save them: nothing can serve these.
+            continue
+        mark = folder / WEIGHTS_ONLY
+        is_whole = not mark.exists()
+        with writing(folder):
+            # First: nothing resumes from a checkpoint that has lost a part. A kill leaves the rest to the next time.
+            mark.touch()
+            for path in [path for pattern in RESUMPTION for path in folder.glob(pattern)]:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if (folder / "config.json").is_file():
+                weights.cast_weights(folder, dtype)
+        if is_whole:
+            logger.info("%s: keeps its weights alone", folder)

@@ -1,0 +1,107 @@
+"""A note-writer that is fitted and no language model: what it sees, what it learns, and what it must not see."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_world import tiny_world, write_config
+
+from notewriter.artifacts.predictions import read_predictions
+from notewriter.evaluation import evaluate, fit_control
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+from notewriter.models.roles import ModelArguments
+from notewriter.rollouts.identity import contents
+from notewriter.rollouts.regression import FEATURES, features, fitted, read_regression, write_regression
+from notewriter.rollouts.resources import settings_of
+
+QUESTION = Question("q", "Who directed Low Tide?", ("Ana Kesk",))
+PASSAGES = [
+    Passage("1", "Low Tide (film)", "Low Tide is a film. It was directed by Ana Kesk in 1990."),
+    Passage("2", "Ana Kesk", "Ana Kesk was born in Brel."),
+]
+
+
+def test_a_sentence_is_seen_by_its_place_its_words_and_the_titles_in_it():
+    sentences, table = features(QUESTION, PASSAGES)
+    assert sentences == ["Low Tide is a film.", "It was directed by Ana Kesk in 1990.", "Ana Kesk was born in Brel."]
+    film, director, birth = (dict(zip(FEATURES, row, strict=True)) for row in table)
+    assert [each["first passage"] for each in (film, director, birth)] == [1, 1, 0]
+    assert [each["place in the passage"] for each in (film, director, birth)] == [1, 0.5, 1]
+    # Of the question's words `low`, `tide` and `directed` are each in one sentence, and `who` in none.
+    assert film["overlap with the question"] == pytest.approx(2 * director["overlap with the question"])
+    assert birth["overlap with the question"] == 0
+    assert [each["title in the sentence"] for each in (film, director, birth)] == [1, 0, 1]
+    assert [each["another title in the sentence"] for each in (film, director, birth)] == [0, 1, 0]
+    assert [each["this title in another passage"] for each in (film, director, birth)] == [0, 0, 1]
+    assert [each["numbers"] for each in (film, director, birth)] == [0, 1, 0]
+
+
+def questions_whose_evidence_is_last(number):
+    """Each with three sentences that differ in nothing but their place and words."""
+    for place in range(number):
+        text = f"Osk{place} is old. Tam{place} is low. Brel{place} is far."
+        question = Question(f"q{place}", "Where?", ("Brel",), supporting_facts=(f"Brel{place} is far.",))
+        yield question, [Passage("1", "Hill", text)]
+
+
+def test_it_learns_where_the_evidence_stands_and_writes_that_first():
+    regression = fitted(questions_whose_evidence_is_last(20))
+    question = Question("new", "Where?", ("Brel",))
+    passages = [Passage("9", "Hill", "One is here. Two is here. Three is there.")]
+    assert regression.write(question, passages, None).startswith("Three is there.")
+    assert regression.write(question, passages, 2) == "Three is"
+    assert regression.write(question, [], 9) == ""
+
+
+def test_it_writes_no_note_for_a_question_that_it_was_fitted_on(tmp_path):
+    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
+    regression = read_regression(tmp_path / "weights.json")
+    with pytest.raises(UserError, match="was fitted on question 'q1'; evaluate it on others"):
+        regression.write(replace(QUESTION, id="q1"), PASSAGES, 9)
+    assert regression.write(QUESTION, PASSAGES, 9)
+
+
+def test_questions_without_evidence_teach_nothing():
+    with pytest.raises(UserError, match="no question has evidence among its passages"):
+        fitted([(QUESTION, PASSAGES)])
+
+
+def test_it_is_fitted_on_a_run_and_plays_the_notes_of_other_questions(tmp_path):
+    world, silent = tiny_world(tmp_path / "world", 8), {"policy": {"control": "empty"}}
+
+    def noted(name, control, first, skip):
+        lines = Path(world["path"]).read_text().splitlines(keepends=True)[skip : skip + first]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+        options = {"output_dir": str(tmp_path / name), "cache": str(tmp_path / "cache"), "method": "deepnote"}
+        options |= {"method_options": {"adaptive_retrieval": False}, "models": {"notes": control, **silent}}
+        evaluate.main(write_config(tmp_path / f"{name}.yaml", world | options | {"path": f"{tmp_path}/{name}.jsonl"}))
+        return read_predictions(tmp_path / name / "predictions.jsonl")
+
+    noted("lead", {"control": "lead", "words": 20}, 5, 0)
+    fit_control.main(["--runs", str(tmp_path / "lead"), "--output", str(tmp_path / "weights.json")])
+    control = {"control": "regression", "words": 20, "weights": str(tmp_path / "weights.json")}
+    assert {each.scores["note_words"] for each in noted("others", control, 3, 5).values()} == {20.0}
+    with pytest.raises(UserError, match="regression: was fitted on question"):
+        noted("again", control, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("control", "message"),
+    [
+        ({"control": "regression", "words": 9}, "models: notes: weights: regression needs the file"),
+        ({"control": "regression", "weights": "none/weights.json"}, "none: no such folder"),
+        ({"control": "lead", "weights": "weights.json"}, "weights: only the control regression has them"),
+    ],
+)
+def test_weights_that_are_missing_or_of_no_use_are_refused(control, message):
+    with pytest.raises(UserError, match=message):
+        settings_of(ModelArguments(base_url="http://localhost:1/v1", model="m", models={"notes": control}))
+
+
+def test_its_weights_are_part_of_what_makes_a_run_the_same(tmp_path):
+    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
+    models = {"models": {"notes": {"control": "regression", "weights": str(tmp_path / "weights.json")}}}
+    before = contents(models)
+    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(4)))
+    assert list(before) == [f"weights: {tmp_path}/weights.json"] and contents(models) != before

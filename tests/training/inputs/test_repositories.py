@@ -1,0 +1,129 @@
+"""Data in the layout of a dataset repository: a folder of shards, or a name on the Hugging Face Hub."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+from datasets import Dataset
+
+from notewriter.ground.errors import UserError
+from notewriter.training.inputs import conversations, pairs, repositories, rows
+
+COMMIT = "3949bf5f8c17c394422ccfab0db5bb4fe0bf6a3d"
+
+Pair = Callable[[int], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets_cache")
+    for function in (repositories._folder, repositories.pinned, repositories.split_files):
+        function.cache_clear()
+
+
+def write(folder: Path, make_pair: Pair, splits: dict[str, int]) -> Path:
+    """A repository of pairs, each split of so many rows in two files of Parquet, as the Hub stores them."""
+    for split, count in splits.items():
+        made = Dataset.from_list([make_pair(number) for number in range(count)])
+        for shard in range(2):
+            part = made.shard(2, shard, contiguous=True)
+            part.to_parquet(str(folder / f"data/{split}-{shard:05d}-of-00002.parquet"))
+    return folder
+
+
+def test_a_folder_of_shards_is_one_file_per_split(make_pair: Pair, tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", make_pair, {"train": 5, "validation": 2})
+
+    files = rows.find_splits(folder, "--pairs", dev=True)
+
+    assert {split: len(pairs.read(file)) for split, file in files.items()} == {"train": 5, "dev": 2}
+    assert [row["question_id"] for row in pairs.read(files["train"])] == ["q0", "q1", "q2", "q3", "q4"]
+    assert [row["messages"] for row in conversations.read(files["train"])] == [
+        make_pair(number)["prompt"] + make_pair(number)["chosen"] for number in range(5)
+    ]
+    assert repositories.pinned(str(folder)) == str(folder)
+
+
+def test_a_name_says_its_splits(make_pair: Pair, tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", make_pair, {"train_prefs": 4, "test_prefs": 2})
+
+    files = rows.find_splits(f"{folder}:train_prefs,test_prefs", "--pairs")
+
+    assert {split: len(pairs.read(file)) for split, file in files.items()} == {"train": 4, "dev": 2}
+    # Rows without a stage have the repository's name and the split's.
+    assert files["train"].stem == "mine.train_prefs"
+    with pytest.raises(UserError, match=r"mine: has no split train, but .*train_prefs.*; name what to train and to"):
+        rows.find_splits(folder, "--pairs")
+
+
+def test_a_file_that_changes_is_read_again(make_pair: Pair, tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", make_pair, {"train": 4})
+    assert len(pairs.read(rows.find_splits(folder, "--pairs")["train"])) == 4
+
+    write(folder, make_pair, {"train": 6})
+    repositories.split_files.cache_clear()
+
+    assert len(pairs.read(rows.find_splits(folder, "--pairs")["train"])) == 6
+
+
+def test_a_file_that_is_damaged_is_an_error_of_one_line(make_pair: Pair, tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", make_pair, {"train": 4})
+    (folder / "data/train-00001-of-00002.parquet").write_bytes(b"PAR1 is what it begins with")
+
+    with pytest.raises(UserError, match=r"mine: .*`datasets` cannot read"):
+        rows.find_splits(folder, "--pairs")
+
+
+def test_json_lines_and_csv_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines/all.jsonl").write_text(json.dumps({"prompt": "who", "chosen": "a", "rejected": "b"}) + "\n")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table/all.csv").write_text("prompt,completion\nwho,me\n")
+
+    (pair,) = pairs.read(rows.find_splits(tmp_path / "lines", "--pairs")["train"])
+    (conversation,) = conversations.read(rows.find_splits(tmp_path / "table", "--data")["train"])
+
+    assert pair["chosen"] == [{"role": "assistant", "content": "a"}]
+    assert [message["content"] for message in conversation["messages"]] == ["who", "me"]
+
+
+def test_a_run_that_wrote_no_data_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "journal.jsonl").write_text("{}\n")
+
+    with pytest.raises(UserError, match=r"has no train\.parquet; give --pairs the folder"):
+        rows.find_splits(tmp_path, "--pairs")
+
+
+@pytest.fixture
+def offline_hub(tmp_path: Path, make_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub's cache on a machine without a network, with one commit of one dataset."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "hub/datasets--someone--preferences"
+    write(repository / "snapshots" / COMMIT, make_pair, {"train_prefs": 4, "test_prefs": 2})
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text(COMMIT)
+
+
+@pytest.mark.usefixtures("offline_hub")
+@pytest.mark.parametrize("revision", ["", f"@{COMMIT}", "@main"])
+def test_a_name_on_the_hub_is_pinned_to_its_commit(revision: str) -> None:
+    name = f"someone/preferences{revision}:train_prefs,test_prefs"
+
+    files = rows.find_splits(name, "--pairs", dev=True)
+
+    assert {split: len(pairs.read(file)) for split, file in files.items()} == {"train": 4, "dev": 2}
+    assert repositories.pinned(name) == f"someone/preferences@{COMMIT}:train_prefs,test_prefs"
+    assert rows.mixed_files({name: 0.5}) == {name: files["train"]}
+
+
+@pytest.mark.usefixtures("offline_hub")
+@pytest.mark.parametrize("name", ["someone/else", f"someone/preferences@{'0' * 40}"])
+def test_what_is_not_in_the_cache_of_an_offline_machine_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}: is no file or folder here, and cannot be fetched .*check the name"):
+        rows.find_splits(name, "--pairs")
