@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from notewriter.experiments import pipeline
 from notewriter.experiments.reproduce import main
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
@@ -52,3 +53,15 @@ def test_cells_that_all_lack_a_checkpoint_are_refused():
         UserError, match=r"none of the cells can run; musique/deepnote/.* with DPO: add --set dpo_llama"
     ):
         main(["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama*DPO"])
+
+
+def test_the_written_pipeline_is_one_of_jobs(tmp_path, capsys):
+    main([*ROW, "--write", "p.yaml"])
+    (tmp_path / "cluster.env").write_text("GPUS_PER_NODE=8\n")
+    capsys.readouterr()
+    pipeline.main(["p.yaml", "--on", "slurm", "--dry_run", "true", "--cluster_env", "cluster.env"])
+    jobs = {line.partition("=")[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("job_")}
+    assert len(jobs) == 7
+    evaluation = jobs["job_6"]
+    assert "--gpus-per-node=1" in evaluation and "--mem=60G" in evaluation and "--time=" in evaluation
+    assert "--dependency=afterok:$job_1:$job_3:$job_5" in evaluation
