@@ -26,6 +26,7 @@ from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
 from notewriter.retrieval.published import INDEXES
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
 GB = 1e9
 
@@ -43,8 +44,6 @@ VECTOR_BYTES = 4 * 768
 
 COPIED_A_SECOND = 0.2e9
 """Bytes of published vectors that are read, checked and written: assumed."""
-
-TOKENS_A_WORD = 4 / 3
 
 START_HOURS = 0.1
 """Until the servers of a model answer: assumed."""

@@ -11,7 +11,7 @@ from notewriter.experiments import table
 from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
 from notewriter.ground.errors import UserError
-from notewriter.rollouts.rehearsal import DryRunArguments
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD, DryRunArguments
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
 PAPER = {
@@ -217,11 +217,11 @@ def test_what_a_table_costs_is_known_before_anything_is_there(write, tmp_path):
     costs = tokens()
     assert {cost.questions for cost in costs.values()} == {2417}
     assert [cost.calls for cost in costs.values()] == [2417, 2417]
-    # Five passages, at 4/3 tokens a word.
+    # Five passages.
     more = costs["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
-    assert 500 * 4 / 3 < more / 2417 < 600 * 4 / 3
+    assert 500 < more / 2417 / TOKENS_A_WORD < 600
     longer = tokens(indexes={"wiki": {"corpus": "pages"}})["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
-    assert 5000 * 4 / 3 < longer / 2417 < 5200 * 4 / 3
+    assert 5000 < longer / 2417 / TOKENS_A_WORD < 5100
 
 
 def test_gpu_seconds_are_operations_by_the_assumed_shares():
