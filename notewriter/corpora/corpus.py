@@ -47,6 +47,9 @@ from notewriter.ground.releases import FETCHED
 logger = logging.getLogger(__name__)
 
 PER_QUESTION = "per-question"
+CONTEXTS = "contexts"
+"""The split of a published file whose questions have paragraphs, where those of the others have none."""
+
 MAX_MISSING_SHOWN = 10
 
 
@@ -144,7 +147,9 @@ def _paths(arguments: CorpusArguments, source: Source) -> list[str]:
     if arguments.path != [FETCHED]:
         return arguments.path
     if arguments.source == PER_QUESTION:
-        return [question_file(str(arguments.dataset), FETCHED, None)]
+        release = config.choose("dataset", str(arguments.dataset), BENCHMARKS).source
+        split = CONTEXTS if release and CONTEXTS in release.splits else None
+        return [question_file(str(arguments.dataset), FETCHED, split)]
     if isinstance(source.files, str):
         raise UserError(f"path: --source {arguments.source} reads {source.files}; add --path")
     command = f"notewriter fetch corpus {arguments.source}"
