@@ -44,6 +44,10 @@ COMMANDS = {
         "notewriter.experiments.table",
         "evaluate a paper's table and write it beside its values",
     ),
+    "reproduce": (
+        "notewriter.experiments.reproduce",
+        "from an empty folder to a paper's table: fetch, build, evaluate and compare",
+    ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
@@ -53,6 +57,11 @@ COMMANDS = {
     ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
+    "page": ("notewriter.app.page", "a page on this machine, to judge pairs or notes by hand"),
+    "hand-labels": (
+        "notewriter.data.hand_labels",
+        "measure judges by what people answered on the page, and make pairs of it",
+    ),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }

@@ -69,7 +69,10 @@ class CorpusArguments:
     )
     pages_of: str | None = field(
         default=None,
-        metadata={"help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames)"},
+        metadata={
+            "help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
+            f"`{FETCHED}`: in the fetched one"
+        },
     )
 
 
@@ -164,6 +167,7 @@ def _pages(arguments: CorpusArguments) -> Pages | None:
     if arguments.dataset is None:
         raise UserError("dataset: --pages_of needs the benchmark of its questions; add --dataset fanoutqa or frames")
     config.choose("dataset", arguments.dataset, BENCHMARKS)
+    arguments.pages_of = question_file(arguments.dataset, arguments.pages_of, None)
     return Pages(arguments.dataset, Path(arguments.pages_of))
 
 

@@ -28,10 +28,10 @@ def check_base(training: TrainingArguments, model: ModelConfig) -> str:
     """
     if training.process_index != 0:
         logging.disable(logging.INFO)
-    adapter = Checkpoint(model.model_name_or_path or "")
+    adapter = Checkpoint(model.model_name_or_path or "", model.model_revision)
     if adapter.is_adapter:
         adapter.base.check()
-        base = adapter.path
+        base = str(adapter.folder)
     else:
         base = named_base(model)
     if Path(training.output_dir or "").resolve() == Path(base).resolve():
