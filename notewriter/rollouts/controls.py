@@ -83,7 +83,8 @@ def similar(question: Question, passages: Sequence[Passage], words: int | None, 
     sentences = _sentences(passages)
     if not sentences:
         return ""
-    model = encoders.load(encoder, None)
+    # The served model may need the whole of the GPU.
+    model = encoders.load(encoder, "cpu")
     query, passage = encoders.prompts(model, encoders.Encoder(encoder=encoder))
     settings = {"query_prompt": query, "passage_prompt": passage, "similarity": "cosine"}
     asked = encoders.encode(model.encode_query, [without_surrogates(question.question)], settings, "query_prompt")
