@@ -172,7 +172,7 @@ async def test_a_note_that_no_model_wrote_is_shown_too(options, tmp_path):
     controlled = {"models": {"notes": {"control": "lead", "words": 4}}}
     with fake_endpoint(lambda request: "Mira") as endpoint:
         async with opened(options(endpoint, **controlled), folder=tmp_path) as page:
-            events = [event async for event in asking.events("Who?", *page.sides("Who?", False)[0])]
+            events = [event async for event in asking.events("the bridge", *page.sides("", False)[0])]
     notes = [event for event in events if event.get("is_note")]
     assert notes and all(note["cost"] == "without a model" and note["text"] for note in notes)
 

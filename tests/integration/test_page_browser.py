@@ -63,9 +63,12 @@ def press(browser, key):
 
 
 def wait_for(browser, text):
+    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
     from selenium.webdriver.support.wait import WebDriverWait
 
-    WebDriverWait(browser, 20, poll_frequency=0.05).until(
+    # The page may be replaced by the next one at any time.
+    between = (NoSuchElementException, StaleElementReferenceException)
+    WebDriverWait(browser, 20, poll_frequency=0.05, ignored_exceptions=between).until(
         lambda page: text in page.find_element("tag name", "main").text, f"{text!r} on the page"
     )
 
@@ -197,7 +200,7 @@ def test_runs_are_watched_with_their_curves_in_the_dark_too(browser, page, tmp_p
     browser.get(address)
     browser.get(address.partition("?")[0] + "watch")
     wait_for(browser, "3 questions")
-    assert "step 29, loss 0.410" in browser.find_element("tag name", "main").text
+    wait_for(browser, "step 29, loss 0.410")
     loaded = "const image = document.querySelector('.run img'); return image.complete && image.naturalWidth > 100"
     assert browser.execute_script(loaded)
     screenshot(browser, f"watch-{width}")
