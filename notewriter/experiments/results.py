@@ -1,7 +1,7 @@
 """`notewriter results FILE`: the page of an experiment, from its run folders.
 
-    notewriter results experiments/e1 --output docs/results/e1.md
-    notewriter results experiments/e1 --from_notes docs/results/e1-notes.parquet --output docs/results/e1.md
+    notewriter results experiments/e1 --output runs/e1.md
+    notewriter results experiments/e1 --from_notes runs/e1-notes.parquet --output runs/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
@@ -63,6 +63,9 @@ NO_SCORE = "–"
 
 CONTROLS = "Notes without a model"
 """The heading of that section."""
+
+ENOUGH_SEEDS = 5
+"""With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
 
 
 @dataclass
@@ -287,9 +290,19 @@ def _primary(experiment: Experiment) -> list[str]:
         f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
         "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
-        "unit: a t interval and its uncorrected p." + _choice(experiment),
+        "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
         markdown([("Primary tests", header, rows)]),
     ]
+
+
+def _caution(experiment: Experiment) -> str:
+    """How far the intervals of few seeds can be trusted (docs/pipelines.md)."""
+    if not 1 < len(experiment.seeds) < ENOUGH_SEEDS:
+        return ""
+    return (
+        f" With {len(experiment.seeds)} seeds the first interval is too narrow where trainings differ much, and the "
+        "second leaves the questions out: a claim needs both above zero, or both below."
+    )
 
 
 def _choice(experiment: Experiment) -> str:

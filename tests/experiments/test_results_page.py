@@ -109,6 +109,7 @@ def test_tests_named_in_the_file_come_first_corrected_for_all_of_them(experiment
     # With the seed as the unit: two means of 0.5 and 0.6, whose t interval is 0.55 ± 12.706 * 0.05.
     assert far[5:] == ["+0.550 \\[-0.085, +1.185\\]", "0.058", "2 x 8"]
     assert "\\*" not in text[text.index("## Differences") :]
+    assert "With 2 seeds the first interval is too narrow where trainings differ much" in text
     assert "## Primary tests" not in page(experiment(), tmp_path)
 
 

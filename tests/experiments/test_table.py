@@ -306,14 +306,19 @@ def test_an_interruption_ends_the_command(write, run, monkeypatch):
 def over_an_index(write, slices, monkeypatch):
     """Writes a table over an index of two passages that is said to be of a corpus of so many, beside a value inside."""
 
-    def table(passages, retriever="BM25"):
+    def table(passages, **index):
         monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
         row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
         rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
         monkeypatch.setattr("notewriter.experiments.table.published_rows", lambda: rows)
-        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", "retriever": retriever}}
-        variables = PAPER["variables"] | {"indexes": slices[1]}
-        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["{{ indexes }}/one"]}}
+        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", **index}}
+        variables = PAPER["variables"] | {"indexes": slices[1], "corpora": "corpora"}
+        paper = PAPER | {
+            "variables": variables,
+            "corpora": {"multihoprag": {}},
+            "indexes": indexes,
+            "options": {"index": ["{{ indexes }}/one"]},
+        }
         return write([{"method": "vanilla", "model": "Other"}], paper=paper)
 
     return table
@@ -334,7 +339,7 @@ def test_another_corpus_is_named_in_the_table_and_has_no_mark(over_an_index, run
 
 
 def test_another_retriever_is_named_too(over_an_index, run):
-    printed = run(over_an_index(2, retriever="e5-base-v2"))
+    printed = run(over_an_index(2, encoder="intfloat/e5-base-v2"))
     assert "Other (another retriever: BM25)" in printed and "100 ✓" not in printed
 
 

@@ -90,33 +90,74 @@ server.serve_forever()
 """
 
 
-def test_two_rounds_survive_a_kill_and_a_third_that_is_not_needed_is_skipped(tiny_model: Path, tmp_path: Path) -> None:
-    world = tiny_world(tmp_path / "world", QUESTIONS)
+REJECTION = {
+    "train_dpo.py": "train_sft.py",
+    "--pairs {{ output_dir }}": "--data {{ output_dir }}",
+    "--precompute_ref_log_probs true --reference_cache {{ output_dir }}/reference": "",
+    "round: [1, 2, 3]": "round: [1]",
+}
+"""What makes one round of rejection sampling of the file."""
+
+
+def prepared(file: str, tiny_model: Path, folder: Path) -> dict[str, str]:
+    """Write `rounds.yaml` for a world and a student of their own; returns the environment that it runs in."""
+    world = tiny_world(folder / "world", QUESTIONS)
     # The student answers half of the questions from round 1 on, so round 2 raises nothing.
     questions = load_questions("jsonl", world["path"])[: QUESTIONS // 2]
     answers = {question.question: question.answers[0] for question in questions}
-    for folder in ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai"):
-        (tmp_path / "site" / folder).mkdir(parents=True)
-        (tmp_path / "site" / folder / "__init__.py").touch()
-    (tmp_path / "site/vllm/entrypoints/openai/api_server.py").write_text(SERVER)
-    environment = {"PYTHONPATH": f"{tmp_path}/site:{PROJECT}:{PROJECT}/tests", "ANSWERS": json.dumps(answers)}
-    content = FILE
+    for package in ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai"):
+        (folder / "site" / package).mkdir(parents=True)
+        (folder / "site" / package / "__init__.py").touch()
+    (folder / "site/vllm/entrypoints/openai/api_server.py").write_text(SERVER)
     for name, value in {
-        "FOLDER": tmp_path,
+        "FOLDER": folder,
         "PATH": world["path"],
         "INDEX": world["index"],
         "MODEL": tiny_model,
         "PYTHON": shlex.quote(sys.executable),
         "PROJECT": PROJECT,
     }.items():
-        content = content.replace(name, str(value))
-    (tmp_path / "rounds.yaml").write_text(textwrap.dedent(content))
+        file = file.replace(name, str(value))
+    (folder / "rounds.yaml").write_text(textwrap.dedent(file))
+    return os.environ | {
+        "PYTHONPATH": f"{folder}/site:{PROJECT}:{PROJECT}/tests",
+        "ANSWERS": json.dumps(answers),
+    }
+
+
+def command(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "notewriter.cli", "pipeline", str(folder / "rounds.yaml")]
+
+
+def test_rejection_sampling_goes_from_samples_to_a_checkpoint_and_its_scores(tiny_model: Path, tmp_path: Path) -> None:
+    file = FILE
+    for part, other in REJECTION.items():
+        assert part in file
+        file = file.replace(part, other)
+    environment = prepared(file, tiny_model, tmp_path)
+
+    done = subprocess.run(command(tmp_path), cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=900)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = tmp_path / "run"
+    record = read_training_record(run / "round-1/checkpoint")
+    assert record is not None
+    # The better sides of the pairs that were made of its own samples.
+    assert (record.method, record.data) == ("sft", str(run / "round-1/pairs"))
+    assert record.rows["train"].keys() == {"deepnote/answer"}
+    scores = [read_metrics(run / f"round-{number}/dev/metrics.json").metrics["f1"].mean for number in range(2)]
+    assert scores[0] == 0 < scores[1]
+    assert f"{run}/round-1/pairs: " in "\n".join(lineage(run / "round-1/dev"))
+
+
+def test_two_rounds_survive_a_kill_and_a_third_that_is_not_needed_is_skipped(tiny_model: Path, tmp_path: Path) -> None:
+    environment = prepared(FILE, tiny_model, tmp_path)
 
     def start():
         return subprocess.Popen(
-            [sys.executable, "-m", "notewriter.cli", "pipeline", str(tmp_path / "rounds.yaml")],
+            command(tmp_path),
             cwd=PROJECT,
-            env=os.environ | environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

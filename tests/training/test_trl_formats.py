@@ -1,10 +1,12 @@
 """Our trainer takes the preference formats that TRL takes, TRL's takes our rows, and both train the same."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 from datasets import Dataset
 from pair_rows import row as row_of_ours
@@ -148,6 +150,40 @@ def test_trls_trainer_takes_our_rows_with_all_their_columns(
     train_dpo.main(four_steps(pairs=file, learning_rate=1e-3))
 
     assert our_losses(tmp_path / "run") == pytest.approx(trl_losses(Dataset.from_parquet(str(file))), rel=1e-5)
+
+
+def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(
+    make_pair: Callable[[int], Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its SharegptDatasetConverter asks of a row of pairs, by the description on docs/training.md."""
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    (line,) = re.findall(r"^datasets\.Dataset\.from_parquet.*$", page, re.MULTILINE)
+    (description,) = re.findall(r'^\{"pairs": .*$', page, re.MULTILINE)
+    pair = explicit(make_pair(0))
+    system = {"role": "system", "content": "the town"}
+    write_rows(
+        tmp_path / "train.parquet",
+        COLUMNS,
+        [row_of_ours(0) | pair, row_of_ours(1) | pair | {"prompt": [system, *pair["prompt"]]}],
+    )
+
+    monkeypatch.chdir(tmp_path)
+    exec(line, {"datasets": datasets})
+
+    read = json.loads(description)["pairs"]
+    assert (read["ranking"], read["formatting"]) == (True, "sharegpt")
+    columns, tags = read["columns"], read["tags"]
+    rows = [json.loads(text) for text in (tmp_path / read["file_name"]).read_text().splitlines()]
+    assert len(rows) == 2
+    for row in rows:
+        # A message of the system may come first; then those of user and assistant alternate, and the user's is last.
+        roles = [message[tags["role_tag"]] for message in row[columns["messages"]]]
+        assert [role for role in roles if role != tags["system_tag"]] == [tags["user_tag"]]
+        for side in ("chosen", "rejected"):
+            # Not a list of one: of such a row it would make an example without preferences.
+            assert row[columns[side]] == pair[side][0]
+            assert row[columns[side]].keys() == {tags["role_tag"], tags["content_tag"]}
+            assert row[columns[side]][tags["role_tag"]] == tags["assistant_tag"]
 
 
 @pytest.mark.parametrize(

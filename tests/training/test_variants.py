@@ -139,3 +139,10 @@ def test_qlora_trains_with_shared_prompts_and_is_recorded(options: Options, tiny
     assert record["parameters"] == "lora"
     assert record["hyperparameters"].items() >= {**quantized, "bnb_4bit_quant_type": "nf4"}.items()
     assert "bitsandbytes" in record["versions"]
+
+
+def test_8_bit_adam_trains(options: Options, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the extra qlora")
+    dpo.main(options(optim="adamw_bnb_8bit"))
+
+    assert trained(tmp_path / "run")["hyperparameters"]["optim"] == "adamw_bnb_8bit"

@@ -117,6 +117,18 @@ class Load:
     """Trained tokens of the longest row."""
 
 
+def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> Load:
+    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
+    computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
+    return Load(
+        rows=len(computed),
+        forward_tokens=sum(computed),
+        longest=max(computed),
+        longest_sequence=max(prompt + max(completions) for prompt, *completions in sizes),
+        trained=max(sum(completions) for _, *completions in sizes),
+    )
+
+
 @dataclass
 class MachineArguments:
     """The machine that an estimate is for."""
@@ -268,7 +280,7 @@ def memory(
     width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
     compressed = compressed_width(model)
     trained_width = 2 if compressed else 4 if lora and not (deepspeed and half) else width
-    eight_bit = BITSANDBYTES.fullmatch(optimizer_of(training)) and "adamw" in optimizer_of(training)
+    eight_bit = BITSANDBYTES.fullmatch(optimizer_of(training)) and optimizer_of(training).endswith("adamw_8bit")
     moment = 1 + 4 / 256 if eight_bit else trained_width
     held = {
         "weights": (shape.parameters * width - (width - compressed if compressed else 0) * shape.linear) / weights_over,

@@ -13,7 +13,7 @@ from datasets import Dataset
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import conversations, pairs, repositories, rows
 
-COMMIT = "3949bf5f8c17c394422ccfab0db5bb4fe0bf6a3d"
+COMMIT = "3949bf5f8c17c394422ccfab0c31ea9c20bdeb85"
 
 Pair = Callable[[int], dict[str, Any]]
 
