@@ -135,7 +135,7 @@ def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished():
 
 
 def test_a_size_that_nobody_states_is_said():
-    stages = [*derived("deepnote/table_1", "asqa/direct/Llama-3.1-8B-Instruct").values()]
-    assert "to download: 16.0 GB, and what is not known: fetch dataset asqa dev\n" in sums(stages)
+    stages = [*derived("deepnote/table_1", "strategyqa/direct/Llama-3.1-8B-Instruct").values()]
+    assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(stages)
     _, header, rows = plan(stages)
     assert rows[0][header.index("download, GB")] == "?"
