@@ -57,7 +57,7 @@ COMMANDS = {
     ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
-    "page": ("notewriter.app.page", "a page on this machine, to judge pairs or notes by hand"),
+    "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (
         "notewriter.data.hand_labels",
         "measure judges by what people answered on the page, and make pairs of it",
