@@ -35,7 +35,7 @@ COMMANDS = {
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
     "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
-    "train": ("notewriter.training.train", "train a model with DPO or SFT, on any number of GPUs and machines"),
+    "train": ("notewriter.training.train", "train a model with DPO, KTO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),

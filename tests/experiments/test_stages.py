@@ -1,9 +1,11 @@
 """The stages before a table follow from its file and the chosen cells, in an order in which they can be done."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import constants
 
 from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
@@ -139,3 +141,16 @@ def test_a_size_that_nobody_states_is_said():
     assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(stages)
     _, header, rows = plan(stages)
     assert rows[0][header.index("download, GB")] == "?"
+
+
+def test_a_model_in_the_cache_of_the_hub_is_finished_when_it_is_complete(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = tmp_path / "hub/models--meta-llama--Llama-3.1-8B-Instruct"
+    shutil.copytree(tiny_model, model / "snapshots/abc")
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text("abc")
+    row = ["deepnote/table_1", "musique/direct/Llama-3.1-8B-Instruct"]
+    title = "fetch model meta-llama/Llama-3.1-8B-Instruct"
+    assert derived(*row)[title].is_finished
+    (model / "snapshots/abc/model.safetensors").unlink()
+    assert not derived(*row)[title].is_finished
