@@ -109,7 +109,7 @@ lint: setup ## check format, lint, types and the direction of imports
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the CPU, in minutes
+quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the MACHINE, in minutes
 	.venv/bin/notewriter quickstart
 
 clean: ## remove .venv and every cache; runs/ and models/ stay

@@ -12,6 +12,7 @@ import argparse
 import copy
 import itertools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -33,6 +34,7 @@ from transformers.utils import is_flash_attn_2_available
 from trl import DPOConfig, DPOTrainer, ModelConfig
 from trl.trainer.utils import add_fused_lm_head
 
+from notewriter.models.gpus import visible_gpus
 from notewriter.training.cost import cost_model
 from notewriter.training.cost.operations import peak_tflops
 from notewriter.training.options import DPOConfiguration
@@ -61,6 +63,12 @@ PAIRS = ((2000, 100, 80), (1500, 60, 100))
 FLOORS = {"float32": (1e-5, 1e-4), "bfloat16": (1e-3, 1e-2), "autocast": (1e-3, 1e-2)}
 """Errors that are never a fault: of a token's log-prob in nats, and of all gradients, relative."""
 
+MEMORY_ERROR = 0.1
+"""How far the estimate of a step's memory may be from its peak."""
+
+QUESTIONS = 1000
+"""Of pairs and evaluation; with fewer, a GPU is done before all requests are in flight."""
+
 WARM_UP, STEPS = 2, 6
 """Training steps that allocate and compile, and those that are timed."""
 
@@ -83,25 +91,33 @@ def random_model(shape: str, dtype: torch.dtype, attention: str, device: str, to
 def kernel(device: str, toy: bool, heads: int, key_heads: int, size: int, window: int) -> Record:
     """PyTorch's FlashAttention as shared prompts call it, against attention in float32: relative errors.
 
-    A `window` of 0 is none.
+    Of two sequences the second has fewer queries than keys, as a rejected completion that sees its prompt. A `window`
+    of 0 is none.
     """
-    length = 83 if toy else 830
+    length, queries = (83, 40) if toy else (830, 400)
     torch.manual_seed(3)
-    states = [torch.randn(2 * length, count, size, device=device) for count in (heads, key_heads, key_heads)]
+    counts = ((heads, length + queries), (key_heads, 2 * length), (key_heads, 2 * length))
+    states = [torch.randn(tokens, count, size, device=device) for count, tokens in counts]
     halves = [state.bfloat16().requires_grad_() for state in states]
-    bounds = torch.tensor([0, length, 2 * length], dtype=torch.int32, device=device)
+    of_queries, of_keys = (
+        torch.tensor([0, length, length + last], dtype=torch.int32, device=device) for last in (queries, length)
+    )
     span = (window - 1 if window else -1, 0)
-    sequences = (bounds, bounds, length, length)
+    sequences = (of_queries, of_keys, length, length)
     output: Any = varlen_attn(halves[0], halves[1], halves[2], *sequences, window_size=span, enable_gqa=True)
     weight = torch.randn_like(output)
     computed = [output, *torch.autograd.grad((output * weight).sum(), halves)]
 
     exact_states = [half.detach().float().requires_grad_() for half in halves]
-    query, key, value = (state.unflatten(0, (2, length)).transpose(1, 2) for state in exact_states)
     sees = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     sees = sees.triu(1 - window) if window else sees
-    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, sees, enable_gqa=True)
-    output = output.transpose(1, 2).flatten(0, 1)
+    parts = zip(
+        *(state.transpose(0, 1)[None].split([length, state.shape[0] - length], dim=2) for state in exact_states),
+        strict=True,
+    )
+    attend = torch.nn.functional.scaled_dot_product_attention
+    outputs = [attend(query, key, value, sees[-query.shape[2] :], enable_gqa=True) for query, key, value in parts]
+    output = torch.cat(outputs, dim=2)[0].transpose(0, 1)
     exact = [output, *torch.autograd.grad((output * weight.float()).sum(), exact_states)]
     errors = [((one.float() - other).norm() / other.norm()).item() for one, other in zip(computed, exact, strict=True)]
     return dict(zip(("output", "query", "key", "value"), errors, strict=True)) | {"right": max(errors) < 1e-2}
@@ -200,16 +216,23 @@ def step(device: str, toy: bool, shape: str, mode: str, prompt: int, completion:
                 share_prefixes(trainer.accelerator.unwrap_model(each))
             trainer.train()
         seconds = statistics.median(end - start for start, end in itertools.pairwise(watch.ends[WARM_UP - 1 :]))
-        record[way] = {"seconds": seconds, "tokens_per_second": 2 * batch * (prompt + completion) / seconds}
+        token, attended = operations(model, lora)
+        done = batch * (prompt + 2 * completion) * (token + attended * (prompt + completion))
+        longest = prompt + 2 * completion if way == "shared" else 2 * (prompt + completion)
+        estimate = estimated_bytes(model, lora, longest, completion, options)
+        record[way] = {
+            "seconds": seconds,
+            "tokens_per_second": 2 * batch * (prompt + completion) / seconds,
+            "tflops": done / seconds / 1e12,
+            "estimate_gib": estimate / 2**30,
+        }
         if device == "cuda":
-            token, attended = operations(model, lora)
-            done = batch * (prompt + 2 * completion) * (token + attended * (prompt + completion))
-            peak = torch.cuda.max_memory_allocated()
-            longest = prompt + 2 * completion if way == "shared" else 2 * (prompt + completion)
+            peak, taken = peak_tflops(torch.cuda.get_device_name()), torch.cuda.max_memory_allocated()
             record[way] |= {
-                "mfu": done / seconds / 1e12 / (peak_tflops(torch.cuda.get_device_name()) or float("nan")),
-                "peak_gib": peak / 2**30,
-                "estimate_over_peak": estimated_bytes(model, lora, longest, completion, options) / peak,
+                "mfu": peak and record[way]["tflops"] / peak,
+                "peak_gib": taken / 2**30,
+                "estimate_over_peak": estimate / taken,
+                "right": abs(estimate / taken - 1) <= MEMORY_ERROR,
             }
         # The other way's model needs the room.
         del trainer, model
@@ -222,8 +245,8 @@ def estimated_bytes(model: Any, lora: bool, longest: int, completion: int, optio
     load = cost_model.Load(1, longest, longest, longest_sequence=longest // 2, trained=2 * completion)
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
-        base = ModelConfig(folder, dtype="bfloat16" if lora else "float32", use_peft=lora, lora_r=32)
-        base.lora_target_modules = ["all-linear"]
+        adapter: Record = {"use_peft": lora, "lora_r": 32, "lora_target_modules": ["all-linear"]}
+        base = ModelConfig(folder, dtype="bfloat16" if lora else "float32", **adapter)
         training = DPOConfiguration(folder, **options)
         shape = cost_model.shape_of(base)
         held, moments = cost_model.memory(shape, load, cost_model.MachineArguments(), training, base, True)
@@ -269,6 +292,8 @@ def main() -> None:
             record = {"outcome": "out of memory", "reason": str(error).splitlines()[0]}
         sys.stdout.write("\n" + json.dumps(record))
         return
+    # One process that sees several would divide each batch among them.
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     lines = arguments.output.read_text().splitlines() if arguments.output.exists() else []
     finished = {record["name"] for record in map(json.loads, lines) if record["outcome"] != "failed"}
@@ -282,13 +307,15 @@ def main() -> None:
 def records(arguments: argparse.Namespace, finished: set[str]) -> Iterator[Record]:
     """The machine, and each measurement that was asked for and is not finished."""
     gpu = "none" if arguments.toy else torch.cuda.get_device_name()
+    driver = next((each.driver for each in visible_gpus()), None)
     packages = {"torch", "triton", "transformers", "trl", "peft", "accelerate", "vllm", "flash-attn"}
     versions = {each.name: each.version for each in distributions() if each.name in packages}
-    machine = {"name": "machine", "outcome": gpu, "cuda": torch.version.cuda, "versions": versions}
+    machine = {"name": "machine", "outcome": gpu, "cuda": torch.version.cuda, "driver": driver, "versions": versions}
     yield machine | {"command": sys.argv}
     commands = {name: [__file__, *["--toy"] * arguments.toy, "--take", name] for name in MEASUREMENTS}
     for name, script in (("pairs", "rollouts.py"), ("evaluation", "evaluation.py")) if arguments.model else ():
-        commands[name] = [str(Path(__file__).parent / script), "--model", arguments.model]
+        asked = [] if arguments.toy else ["--questions", str(QUESTIONS)]
+        commands[name] = [str(Path(__file__).parent / script), "--model", arguments.model, *asked]
     for name, command in commands.items():
         if name not in finished and re.search(arguments.only, name):
             start = time.perf_counter()

@@ -84,7 +84,7 @@ def main(work: Work, description: str) -> None:
             serve=None if arguments.base_url else arguments.model,
             base_url=arguments.base_url,
             model=Path(arguments.model).name,
-            serve_options={"max_model_len": 2048, "enforce_eager": True},
+            serve_options={"max_model_len": 2048},
             concurrency=arguments.concurrency,
             cache=str(folder / "cache.sqlite"),
             stage_sampling=STAGE_SAMPLING,

@@ -10,8 +10,9 @@ from notewriter.ground.errors import UserError, handle_sigterm, run
 COMMANDS = {
     "quickstart": (
         "notewriter.experiments.quickstart",
-        "the whole pipeline on a generated world, on the CPU",
+        "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
+    "doctor": ("notewriter.doctor.doctor", "say what this machine is, what is missing, and what would fit"),
     "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
         "notewriter.experiments.pipeline",
@@ -43,6 +44,10 @@ COMMANDS = {
         "notewriter.experiments.table",
         "evaluate a paper's table and write it beside its values",
     ),
+    "reproduce": (
+        "notewriter.experiments.reproduce",
+        "from an empty folder to a paper's table: fetch, build, evaluate and compare",
+    ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
     "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
@@ -52,9 +57,39 @@ COMMANDS = {
     ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
+    "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
+    "hand-labels": (
+        "notewriter.data.hand_labels",
+        "measure judges by what people answered on the page, and make pairs of it",
+    ),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
+
+SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model")}
+"""The words that come first in some commands, for completion."""
+
+FIRST = f"""\
+notewriter {__version__}: train local models to write notes for retrieval-augmented question answering
+
+  notewriter doctor            what this machine is, what is missing, and what would fit
+  notewriter quickstart        the whole pipeline on a generated world, in minutes, with a report
+
+On a corpus of your own, the README has every line:
+  notewriter index --path corpus.jsonl --index runs/index
+  notewriter pairs --help      preference pairs; --dry_run true says what they would cost
+  notewriter recipes           configurations for --config
+  notewriter --help            all commands, in the order in which they are used
+"""
+"""What to do first, for whoever gives no command."""
+
+COMPLETION = """\
+usage: notewriter completion bash|zsh
+
+Print a script that completes commands and options:
+  notewriter completion bash > ~/.local/share/bash-completion/completions/notewriter
+  notewriter completion zsh > ~/.zfunc/_notewriter    (a folder of fpath)
+"""
 
 
 def main() -> None:
@@ -67,16 +102,31 @@ def main() -> None:
 
 
 def _dispatch() -> None:
-    name, *rest = sys.argv[1:] or ["--help"]
+    if not sys.argv[1:]:
+        sys.stdout.write(FIRST)
+        return
+    name, *rest = sys.argv[1:]
     if name in {"-h", "--help"}:
         sys.stdout.write(_help())
     elif name == "--version":
         sys.stdout.write(f"notewriter {__version__}\n")
+    elif name == "completion":
+        sys.stdout.write(_completion(*(rest or ["--help"])[:1]))
     elif name in COMMANDS:
         # Imported here so that one stage does not wait for another's libraries.
         importlib.import_module(COMMANDS[name][0]).main(rest)
     else:
-        raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}")
+        raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}, completion")
+
+
+def _completion(shell: str) -> str:
+    """The script of a shell; it imports every command, which takes some seconds."""
+    if shell in {"-h", "--help"}:
+        return COMPLETION
+    from notewriter.ground.completion import script
+
+    mains = {name: importlib.import_module(module).main for name, (module, _) in COMMANDS.items()}
+    return script(shell, {name: (main, SUBCOMMANDS.get(name, ())) for name, main in mains.items()})
 
 
 def _help() -> str:
@@ -87,6 +137,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
+        + f"\n  {'completion':{width}}  print a script for bash or zsh that completes commands and options"
         + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 

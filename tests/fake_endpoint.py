@@ -115,6 +115,26 @@ def knowing(golds: Mapping[str, str]) -> Reply:
     return reply
 
 
+def pleasing(request: dict[str, Any]) -> str:
+    """The reply that ends each method's loop at once, and pleases every judge."""
+    if schema := request.get("response_format", {}).get("json_schema", {}).get("schema"):
+        return json.dumps({name: _value(each) for name, each in schema["properties"].items()})
+    prompt = request["messages"][0]["content"]
+    if '"function"' in prompt:
+        return 'Thought: I know.\nAction: {"function": "finish", "parameters": {"answer": "Brel"}}'
+    if "finish[" in prompt:
+        return "Thought: I know.\nAction: finish[Brel]"
+    if "Decision:" in prompt:
+        return "Explanation: It is there.\nDecision: TRUE"
+    return "Yes. So the answer is: Brel"
+
+
+def _value(schema: dict[str, Any]) -> Any:
+    if "enum" in schema:
+        return schema["enum"][-1]
+    return {"string": "It is fine.", "number": 5, "integer": 5, "array": []}.get(schema.get("type"), "")
+
+
 @dataclass
 class FakeEndpoint:
     """What a running endpoint knows; `requests` are the bodies of all requests for a reply, in order of arrival.

@@ -235,8 +235,9 @@ class Handler(BaseHTTPRequestHandler):
             if self.half and place > len(body) // 2:
                 self._cut()
                 return
-            self.wfile.write(body[place : place + CHUNK])
+            # Counted first: the client goes on as soon as it has the last of it.
             self.server.served += len(body[place : place + CHUNK])
+            self.wfile.write(body[place : place + CHUNK])
             time.sleep(self.server.pace)
 
     def _refuse(self, status: int, code: str) -> None:

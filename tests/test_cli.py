@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from fake_endpoint import fake_endpoint
 
 from notewriter import __version__, cli
+from notewriter.fetching import fetch
+from notewriter.training import train
 
 QUESTION = {"id": "q1", "question": "Who built the bridge?", "answers": ["Mira"]}
 PASSAGES = [
@@ -80,13 +83,31 @@ NOWHERE = ["--base_url", "http://127.0.0.1:9/v1", "--model", "fake"]
 # Help
 
 
-@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]], ids=str)
+@pytest.mark.parametrize("argv", [["--help"], ["-h"]], ids=str)
 def test_help_lists_the_stages_in_the_order_of_their_use(run, argv):
     code, out, err = run(*argv)
     assert (code, err) == (0, "")
     places = [out.index(f"\n  {name} ") for name in ("index", "pairs", "evaluate", "compare", "report", "publish")]
     assert places == sorted(places)
     assert "training/train_dpo.py" in out
+
+
+def test_whoever_gives_no_command_is_told_in_ten_lines_what_to_do_first(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 10
+    named = re.findall(r"^  notewriter ([a-z][\w-]*)", out, re.MULTILINE)
+    assert named[:2] == ["doctor", "quickstart"]
+    assert set(named) <= cli.COMMANDS.keys()
+
+
+def test_completion_tells_its_usage_and_its_shells(run):
+    assert "notewriter completion bash >" in run("completion")[1]
+    assert complains(run("completion", "fish"), "unknown shell 'fish'; choose one of: bash, zsh")
+
+
+def test_completion_knows_the_words_that_come_first():
+    assert dict(zip(cli.SUBCOMMANDS, (train.METHODS, tuple(fetch.KINDS)), strict=True)) == cli.SUBCOMMANDS
 
 
 def test_the_version_is_told(run):

@@ -234,7 +234,7 @@ def start(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Command,
     `datasets` keeps what it reads in the folder, and the hub gives a model without a network.
     """
 
-    def download(name: str, folder: Path, output_dir: Path) -> dict[str, str]:
+    def download(name: str, folder: Path) -> dict[str, str]:
         shutil.copytree(inputs.model, folder, dirs_exist_ok=True)
         return {"note": "a copy"}
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Required, TypedDict, cast
 from annotated_types import MinLen
 
 from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
-from notewriter.ground.records import Message
+from notewriter.ground.records import Message, Sampling
 
 SCHEMA = "notewriter/pair/1"
 
@@ -27,6 +27,16 @@ class Source(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
     max_tokens: int | None
+
+
+def source_of(sampling: Sampling) -> Source:
+    """The source of a text that a model wrote."""
+    return {
+        "kind": "model",
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
 
 
 class Pair(TypedDict, total=False):

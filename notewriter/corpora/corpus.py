@@ -47,6 +47,9 @@ from notewriter.ground.releases import FETCHED
 logger = logging.getLogger(__name__)
 
 PER_QUESTION = "per-question"
+CONTEXTS = "contexts"
+"""The split of a published file whose questions have paragraphs, where those of the others have none."""
+
 MAX_MISSING_SHOWN = 10
 
 
@@ -66,7 +69,10 @@ class CorpusArguments:
     )
     pages_of: str | None = field(
         default=None,
-        metadata={"help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames)"},
+        metadata={
+            "help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
+            f"`{FETCHED}`: in the fetched one"
+        },
     )
 
 
@@ -144,7 +150,9 @@ def _paths(arguments: CorpusArguments, source: Source) -> list[str]:
     if arguments.path != [FETCHED]:
         return arguments.path
     if arguments.source == PER_QUESTION:
-        return [question_file(str(arguments.dataset), FETCHED, None)]
+        release = config.choose("dataset", str(arguments.dataset), BENCHMARKS).source
+        split = CONTEXTS if release and CONTEXTS in release.splits else None
+        return [question_file(str(arguments.dataset), FETCHED, split)]
     if isinstance(source.files, str):
         raise UserError(f"path: --source {arguments.source} reads {source.files}; add --path")
     command = f"notewriter fetch corpus {arguments.source}"
@@ -159,6 +167,7 @@ def _pages(arguments: CorpusArguments) -> Pages | None:
     if arguments.dataset is None:
         raise UserError("dataset: --pages_of needs the benchmark of its questions; add --dataset fanoutqa or frames")
     config.choose("dataset", arguments.dataset, BENCHMARKS)
+    arguments.pages_of = question_file(arguments.dataset, arguments.pages_of, None)
     return Pages(arguments.dataset, Path(arguments.pages_of))
 
 

@@ -19,8 +19,11 @@ from tqdm import tqdm
 
 from notewriter import __version__
 from notewriter.corpora.pages import Pages
+from notewriter.datasets import question_file
+from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import FETCHED
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import page_title
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, retrying
@@ -43,7 +46,6 @@ class PagesArguments:
     """Whose pages are downloaded, and into which file."""
 
     dataset: str = field(metadata={"help": "the benchmark: fanoutqa or frames"})
-    path: str = field(metadata={"help": "its question file"})
     output: str = field(metadata={"help": "the JSON Lines file to write; pages that it has are not downloaded again"})
     contact: Annotated[str, MinLen(3)] = field(
         metadata={
@@ -51,6 +53,8 @@ class PagesArguments:
             "block clients without one"
         }
     )
+    path: str = field(default=FETCHED, metadata=PATH)
+    split: str | None = field(default=None, metadata=SPLIT)
     api: str = field(default=API, metadata={"help": "the address of the wiki's api.php"})
 
 
@@ -61,7 +65,8 @@ def main(argv: list[str]) -> None:
         UserError: the questions name no pages, the wiki cannot be reached, or it has none of the pages.
     """
     (arguments,) = config.parse(PagesArguments, argv, prog="notewriter pages", description=__doc__)
-    pages, output = Pages(arguments.dataset, Path(arguments.path)), Path(arguments.output)
+    path = question_file(arguments.dataset, arguments.path, arguments.split)
+    pages, output = Pages(arguments.dataset, Path(path)), Path(arguments.output)
     missing = asyncio.run(_download(pages, output, arguments))
     if len(missing) == len(pages):
         raise UserError(f"{arguments.api}: has none of the {len(pages)} pages; check --path and --api")

@@ -39,12 +39,6 @@ PUBLISHED: dict[str, Published] = {
 }
 """By `--source` name."""
 
-UNPUBLISHED: dict[str, str] = {
-    "wikipedia-chunks": "NotesWriting names the dump (section 4.4), neither the length of its chunks nor their number",
-    "per-question": "ReaRAG's documents of each question are not published (section 4.1)",
-}
-"""Corpora of the papers whose size nobody states, and what is known of them."""
-
 
 def published(source: str, paths: Iterable[Path]) -> Published | None:
     """The published size of what is read from some paths, if it is known."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from notewriter.artifacts.pairs import SCHEMA, Pair, Source
+from notewriter.artifacts.pairs import SCHEMA, Pair, Source, source_of
 from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import Gold, Retrieval
 from notewriter.data.dataset.faults import pair_fault
@@ -40,14 +40,7 @@ class Candidate:
     @property
     def source(self) -> Source:
         """Where the text comes from, as recorded in a pair."""
-        if self.sampling is None:
-            return {"kind": "gold"}
-        return {
-            "kind": "model",
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
-            "max_tokens": self.sampling.max_tokens,
-        }
+        return source_of(self.sampling) if self.sampling else {"kind": "gold"}
 
 
 async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:

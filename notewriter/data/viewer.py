@@ -1,9 +1,7 @@
 """`notewriter inspect`: one HTML page to read pairs and chains, with what differs between the two sides marked."""
 
-import difflib
 import itertools
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +16,12 @@ from notewriter.data.dataset.splits import split_files
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages import write_page
+from notewriter.pages.differences import marked_differences
 
 logger = logging.getLogger(__name__)
 
 TEXTS = {"prompt", "chosen", "rejected", "messages", "judge_replies", "judge_orders", "schema", "stage", "question_id"}
 """Columns that have a place of their own on the page; the others are listed by name."""
-
-Marked = list[tuple[str, bool]]
-"""Words in their order, and whether each is one that the other side has not."""
 
 
 @dataclass
@@ -100,21 +96,6 @@ def _shown(split: str, row: Mapping[str, Any]) -> dict[str, Any]:
         "messages": row.get("prompt") or row.get("messages"),
         "judge_replies": row.get("judge_replies") or [],
     }
-
-
-def marked_differences(chosen: str, rejected: str) -> tuple[Marked, Marked]:
-    """Both texts as words with the space after them, those marked that the other has not in their order."""
-    pieces = [re.findall(r"\S+\s*|^\s+", text) for text in (chosen, rejected)]
-    left, right = ([piece.strip() for piece in each] for each in pieces)
-    common: tuple[set[int], set[int]] = set(), set()
-    for block in difflib.SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
-        common[0].update(range(block.a, block.a + block.size))
-        common[1].update(range(block.b, block.b + block.size))
-    one, other = (
-        [(piece, place not in shared) for place, piece in enumerate(each)]
-        for each, shared in zip(pieces, common, strict=True)
-    )
-    return one, other
 
 
 def _told(values: Mapping[str, Any]) -> dict[str, str]:

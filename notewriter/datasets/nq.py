@@ -50,7 +50,7 @@ RELEASE = Release(
             "29b8a6d042ce29abccee3db1a73171a107d7e6af/qa_data/20_total_documents/"
             "nq-open-20_total_documents_gold_at_0.jsonl.gz",
             name="nq-open-20_total_documents_gold_at_0.jsonl",
-            split="lost_in_the_middle",
+            split="contexts",
             rows=2655,
             size=15_151_873,
             sha256="69a8dd87a45f07fb3ed9b804917a89db975cd6e488682fc838edca029cc3881f",

@@ -28,7 +28,8 @@ from notewriter.ground.text import normalise
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
 from notewriter.retrieval.steps.shuffle import shuffled
-from notewriter.rollouts.controls import CONTROLS
+from notewriter.rollouts.controls import CONTROLS, REGRESSION
+from notewriter.rollouts.regression import Regression
 
 CONTENDERS = ("lead", "first", "overlap", "random")
 """The controls that a note-writer has to beat. Not `similar`, which takes a sentence encoder."""
@@ -39,7 +40,8 @@ SHOWN = (*CONTENDERS, OTHER, CEILING)
 """The controls that stand beside a run: the contenders, a note that knows nothing, and the ceiling."""
 
 SENTENCES = {name: control.sentence for name, control in CONTROLS.items()} | {
-    OTHER: "the run's note of another question"
+    OTHER: "the run's note of another question",
+    REGRESSION: "the sentences that a regression fitted on training questions ranks highest",
 }
 """Control -> what it takes."""
 
@@ -105,12 +107,18 @@ def readings(run: Path) -> list[Reading]:
 
 
 def control_notes(
-    read: Sequence[Reading], names: Sequence[str] = SHOWN, words: int | None = None
+    read: Sequence[Reading],
+    names: Sequence[str] = SHOWN,
+    words: int | None = None,
+    fitted: Regression | None = None,
 ) -> dict[str, dict[str, str]]:
     """Notes without a model: control -> question id -> note of at most `words`; None: of as many as the run's note.
 
-    `other` is the note of the next question, in turn, whose note has as many words, or else of the next one.
+    `fitted` writes those of `regression`. `other` is the note of the next question, in turn, whose note has as many
+    words, or else of the next one.
     """
+    writers = {name: control.write for name, control in CONTROLS.items()}
+    writers |= {REGRESSION: fitted.write} if fitted else {}
     notes: dict[str, dict[str, str]] = {name: {} for name in names}
     for place, each in enumerate(tqdm(read, desc="controls", unit=" questions", leave=False, delay=2)):
         passages = list(each.passages)
@@ -121,7 +129,7 @@ def control_notes(
                 note = next((other.note for other in others if len(other.note.split()) >= budget), "")
                 notes[name][each.question.id] = first_words(note or (others[0].note if others else ""), budget)
             else:
-                notes[name][each.question.id] = CONTROLS[name].write(each.question, passages, budget)
+                notes[name][each.question.id] = writers[name](each.question, passages, budget)
     return notes
 
 

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     """Fit, and print the weights, those that tell most first."""
     (arguments,) = parse([FitArguments], argv, prog="notewriter fit-control", description=__doc__)
     read = [each for run in arguments.runs for each in readings(Path(run))]
-    regression = fitted((each.question, each.passages) for each in read)
+    regression = fitted((each.question, list(each.passages)) for each in read)
     write_regression(Path(arguments.output), regression)
     for name, weight in sorted(regression.weights.items(), key=lambda each: -abs(each[1])):
         sys.stdout.write(f"  {name:30}  {weight:+.2f}\n")

@@ -46,6 +46,8 @@ from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page
 from notewriter.pages.tables import Table, html, markdown
+from notewriter.rollouts.controls import REGRESSION
+from notewriter.rollouts.regression import Regression, read_regression
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,13 @@ class WorthArguments:
             "measure; default: the best one on each run's own questions, as the page says"
         },
     )
+    regression: str | None = field(
+        default=None,
+        metadata={
+            "help": "the file of a fitted control (`notewriter fit-control`), which joins the others; it must not be "
+            "fitted on any of these questions, nor on those of choose_on"
+        },
+    )
     further: Annotated[int, Interval(ge=0)] = field(
         default=FURTHER, metadata={"help": "passages that the next search adds; 0 searches nothing"}
     )
@@ -115,7 +124,14 @@ class Worth:
     scores: Scores
 
 
-def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None, logs: Path) -> Worth:
+def worth_of(
+    run: Path,
+    further: int,
+    words: int,
+    reader: ModelArguments | None,
+    logs: Path,
+    fitted: Regression | None = None,
+) -> Worth:
     """Measure the notes of a finished run and its controls.
 
     Args:
@@ -124,14 +140,17 @@ def worth_of(run: Path, further: int, words: int, reader: ModelArguments | None,
         words: where notes are cut for the next search and the reader.
         reader: how the frozen reader is reached; None: without likelihoods.
         logs: the folder for its server's log.
+        fitted: the control `regression`; None: without it.
 
     Raises:
-        UserError: the run kept no notes, its questions or passages are not at hand, or the reader fails.
+        UserError: the run kept no notes, its questions or passages are not at hand, the regression was fitted on one of
+            them, or the reader fails.
     """
     read = readings(run)
     if not read:
         raise UserError(f"{run}: has no notes; name a run of a method that keeps one, such as deepnote")
-    notes = {OWN: {each.question.id: each.note for each in read}, **control_notes(read, CONTROLS)}
+    names = [*CONTROLS, *([REGRESSION] if fitted else [])]
+    notes = {OWN: {each.question.id: each.note for each in read}, **control_notes(read, names, fitted=fitted)}
     questions = {each.question.id: each.question for each in read}
     scores = {
         writer: {id: note_worth(note, questions[id]) for id, note in by_question.items()}
@@ -258,7 +277,8 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         else "chosen on these same questions, which favours it: the best of several is too good on what it was chosen "
         "on (--choose_on RUN chooses on training questions)"
     )
-    rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in CONTROLS)
+    names = [*CONTROLS, *([REGRESSION] if arguments.regression else [])]
+    rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in names)
     return [
         "A note holds more the longer it is, whoever wrote it, and a rule that copies sentences writes notes too. "
         "Notes are worth something where they are above the best note without a model at as many words.",
@@ -284,10 +304,11 @@ def main(argv: list[str]) -> None:
     arguments, models = parse([WorthArguments, ModelArguments], argv, prog="notewriter worth", description=__doc__)
     reader = models if models.serve or models.base_url or models.models else None
     output = Path(arguments.output)
+    fitted = read_regression(Path(arguments.regression)) if arguments.regression else None
     measured: dict[Path, Worth] = {}
     with keep() if reader else contextlib.nullcontext():
         for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
-            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent)
+            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent, fitted)
     worths = [measured[run] for run in dict.fromkeys(map(Path, arguments.runs))]
     chosen = measured[Path(arguments.choose_on)] if arguments.choose_on else None
     notes, best, plot = explanation(arguments, chosen), best_table(worths, chosen), curves(worths)

@@ -8,13 +8,13 @@ import functools
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts.reading import pick
-from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
@@ -72,11 +72,58 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Corpus:
+    """How a corpus of a table is made: options of `notewriter corpus`, and what estimates assume.
+
+    Args:
+        source: of the documents; by default the corpus's name.
+        split: how documents become passages.
+        size: of the passages.
+        dataset: the benchmark of which the questions' own paragraphs are.
+        questions: the split of its questions that have paragraphs; by default the one that is evaluated.
+        tokenizer: what counts the tokens of each question's paragraphs.
+        words: the usual length of a passage.
+        read: the usual length of one that is found, if it is another.
+        passages: how many there are, where nobody states it.
+    """
+
+    source: Text | None = None
+    split: Text | None = None
+    size: int | None = None
+    dataset: Text | None = None
+    questions: Text | None = None
+    tokenizer: Text | None = None
+    words: Annotated[int, Interval(ge=1)] = 100
+    read: Annotated[int, Interval(ge=1)] | None = None
+    passages: Annotated[int, Interval(ge=1)] | None = None
+
+
+@dataclass(frozen=True)
 class Searched:
-    """What an index of a table has: a corpus (`notewriter.corpora.published`), searched by `BM25` or an encoder."""
+    """An index of a table.
+
+    Args:
+        corpus: its corpus.
+        encoder: the encoder of a dense index; None for BM25.
+        vectors: the published vectors that it takes, by their name in `notewriter fetch index`.
+    """
 
     corpus: Text
-    retriever: Text
+    encoder: Text | None = None
+    vectors: Text | None = None
+
+    @property
+    def retriever(self) -> str:
+        """`BM25`, or the encoder's name."""
+        return Path(self.encoder).name if self.encoder else "BM25"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder or a reranker, for estimates: its parameters in billions, and what is downloaded in gigabytes."""
+
+    billions: float
+    gigabytes: float
 
 
 @dataclass(frozen=True)
@@ -115,7 +162,9 @@ class Content:
         models: name -> how the model is reached.
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
         settings: name -> options; what a row changes.
-        indexes: index -> what it has, `corpus` and `retriever`; another corpus is marked in the table.
+        corpora: name -> how the corpus is made (`Corpus`).
+        indexes: folder -> what it has (`Searched`); another corpus is marked in the table.
+        encoders: hub id -> its size (`Encoder`).
         variables: name -> value; null for one that has to be given.
         place: the table or section of the paper that has the published values; None where the text has none.
         metrics: what is shown; default: what the paper reports at `place`.
@@ -136,7 +185,9 @@ class Content:
     columns: list[str] = field(default_factory=list)
     methods: dict[str, Options] = field(default_factory=dict)
     settings: dict[str, Options] = field(default_factory=dict)
+    corpora: dict[str, dict[str, Any]] = field(default_factory=dict)
     indexes: dict[str, dict[str, str]] = field(default_factory=dict)
+    encoders: dict[str, dict[str, Any]] = field(default_factory=dict)
     variables: dict[str, Value] = field(default_factory=dict)
     place: Text | None = None
     metrics: list[str] = field(default_factory=list)
@@ -161,6 +212,25 @@ class Row:
     setting: Names = ""
     columns: str | list[str] = field(default_factory=list)
     options: Options = field(default_factory=dict)
+
+
+@dataclass
+class TableArguments:
+    """The table, and which of its cells."""
+
+    file: Annotated[str, MinLen(1)] = field(
+        metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
+    )
+    output_dir: str = field(
+        default="runs/papers", metadata={"help": "where cells and tables are; tables share cells of equal settings"}
+    )
+    cells: list[str] = field(
+        default_factory=list,
+        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
+    )
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "variables of the paper's file with other values: NAME=VALUE ..."}
+    )
 
 
 @dataclass
@@ -261,17 +331,36 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table with its cells and what stands in for the paper's."""
+    """A table with its cells, what they search, and what stands in for the paper's.
+
+    `indexes` has them by folder, `corpora` and `encoders` by name; `corpora_folder` is where the corpora are made.
+    """
 
     path: Path
     content: Content
     cells: list[Cell]
     substitutes: Substitutes
+    indexes: dict[str, Searched] = field(default_factory=dict)
+    corpora: dict[str, Corpus] = field(default_factory=dict)
+    encoders: dict[str, Encoder] = field(default_factory=dict)
+    corpora_folder: str = ""
 
     @property
     def name(self) -> str:
         """The beginning of the names of the files that are written."""
         return f"{self.path.parent.name}_{self.path.stem}"
+
+    def chosen(self, patterns: Sequence[str]) -> list[Cell]:
+        """The cells that a pattern fits, all without patterns.
+
+        Raises:
+            UserError: a pattern fits no cell.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(cell.name, pattern) for cell in self.cells):
+                names = ", ".join(cell.name for cell in self.cells[:3])
+                raise UserError(f"--cells {pattern}: fits no cell of {self.path}; its cells are named like {names}")
+        return [cell for cell in self.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
 
 
 def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) -> Grid:
@@ -285,7 +374,15 @@ def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) 
     check_mapping(keys, Content, str(path))
     content = Content(**keys)
     variables = changed(content.variables, changes, path)
-    return Grid(path, content, list(_Reader(path, content, variables, substitutes).cells()), substitutes)
+    corpora = _entries(content.corpora, Corpus, f"{path}: corpora")
+    written = _entries(content.indexes, Searched, f"{path}: indexes")
+    for name, index in written.items():
+        choose(f"corpus of {path}: indexes: {name}", index.corpus, corpora)
+    indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in written.items()}
+    encoders = _entries(content.encoders, Encoder, f"{path}: encoders")
+    cells = list(_Reader(path, content, variables, substitutes, indexes).cells())
+    folder = filled("{{ corpora }}", variables, str(path)) if corpora else ""
+    return Grid(path, content, cells, substitutes, indexes, corpora, encoders, folder)
 
 
 @dataclass(frozen=True)
@@ -296,6 +393,7 @@ class _Reader:
     content: Content
     variables: Variables
     substitutes: Substitutes
+    indexes: Mapping[str, Searched]
 
     def cells(self) -> Iterator[Cell]:
         """The cells of all products, in the order of the file."""
@@ -326,7 +424,8 @@ class _Reader:
         layers = [recipe, of_benchmark, of_method, plays.options]
         layers += [self._entry(place, "setting", setting, content.settings)] if setting else []
         options = _merged([*layers, content.options, own])
-        searched = next((of for index in indexes_of(options) if (of := self._searched(index, variables))), None)
+        folders = (filled(index, variables, place) for index in indexes_of(options))
+        searched = next((self.indexes[each] for each in folders if each in self.indexes), None)
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         options = self._served(options)
@@ -335,7 +434,8 @@ class _Reader:
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
-            options = _without(options, names_of(*OPTIONS, of="questions")) | {"path": substitutes.questions[benchmark]}
+            options = _without(options, {*names_of(*OPTIONS, of="questions"), "split"})
+            options["path"] = substitutes.questions[benchmark]
         if substitutes.limit:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
         if not METHODS[options["method"]].retrieves:
@@ -347,16 +447,6 @@ class _Reader:
         options, missing = _filled(options, variables, place)
         lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
         return Cell(method, model, setting, benchmark, options, plays, self._judge(place, variables), searched, lacks)
-
-    def _searched(self, index: str, variables: Variables) -> Searched | None:
-        """What an index has, if the file says so."""
-        for written, entry in self.content.indexes.items():
-            place = f"{self.path}: indexes: {written}"
-            check_mapping(entry, Searched, place)
-            choose(f"corpus of {place}", entry["corpus"], {**PUBLISHED, **UNPUBLISHED})
-            if filled(index, variables, place) == filled(written, variables, place):
-                return Searched(**entry)
-        return None
 
     @staticmethod
     def _entry(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
@@ -406,6 +496,17 @@ def indexes_of(options: Options) -> list[str]:
 @functools.cache
 def _recipe(name: str) -> Options:
     return read_mapping(find(name), "name a recipe in config")[1]
+
+
+def _entries(entries: Mapping[str, Any], kind: type[T], place: str) -> dict[str, T]:
+    """The entries of a mapping in a file, each of one kind.
+
+    Raises:
+        UserError: one has an unknown key or a value of the wrong type.
+    """
+    for name, entry in entries.items():
+        check_mapping(entry, kind, f"{place}: {name}")
+    return {name: kind(**entry) for name, entry in entries.items()}
 
 
 def _listed(names: str | list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """`notewriter results FILE`: the page of an experiment, from its run folders.
 
-    notewriter results experiments/e1 --output docs/results/e1.md
-    notewriter results experiments/e1 --from_notes docs/results/e1-notes.parquet --output docs/results/e1.md
+    notewriter results experiments/e1 --output runs/e1.md
+    notewriter results experiments/e1 --from_notes runs/e1-notes.parquet --output runs/e1.md
 
 The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
 `--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
@@ -63,6 +63,9 @@ NO_SCORE = "–"
 
 CONTROLS = "Notes without a model"
 """The heading of that section."""
+
+ENOUGH_SEEDS = 5
+"""With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
 
 
 @dataclass
@@ -153,6 +156,7 @@ def _page(
     if finished:
         parts += [
             *_primary(experiment),
+            *_against_best(experiment),
             "## Scores",
             "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is "
             "the standard deviation over seeds.",
@@ -287,9 +291,44 @@ def _primary(experiment: Experiment) -> list[str]:
         f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
         "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
-        "unit: a t interval and its uncorrected p." + _choice(experiment),
+        "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
         markdown([("Primary tests", header, rows)]),
     ]
+
+
+def _against_best(experiment: Experiment) -> list[str]:
+    """Every cell minus the best control, in the scores that are compared with it; empty without controls."""
+    sets = {of: title for of, title in experiment.sets.items() if of != experiment.chosen_on}
+    tables = []
+    for metric, gains in experiment.gains.items():
+        places = metric_shown(metric).decimals
+        rows = [
+            [
+                cell,
+                *(gains[cell, of].found.interval.text(places, "+") if (cell, of) in gains else NOT_RUN for of in sets),
+            ]
+            for cell in experiment.cells
+            if cell not in experiment.controls
+        ]
+        best = experiment.best_control(metric)
+        tables.append((f"{_caption(metric)} minus that of {best}", ["cell", *sets.values()], rows))
+    if not tables:
+        return []
+    return [
+        f"## Against the {BEST}",
+        f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
+        markdown(tables),
+    ]
+
+
+def _caution(experiment: Experiment) -> str:
+    """How far the intervals of few seeds can be trusted (docs/pipelines.md)."""
+    if not 1 < len(experiment.seeds) < ENOUGH_SEEDS:
+        return ""
+    return (
+        f" With {len(experiment.seeds)} seeds the first interval is too narrow where trainings differ much, and the "
+        "second leaves the questions out: a claim needs both above zero, or both below."
+    )
 
 
 def _choice(experiment: Experiment) -> str:

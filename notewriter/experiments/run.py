@@ -44,6 +44,7 @@ SHARD = "%a"
 RESULTS = {
     "fetch": ("--output_dir", "config.json"),
     "world": ("--output_dir", "test/questions.jsonl"),
+    "corpus": ("--output_dir", "manifest.json"),
     "pages": ("--output", ""),
     "split": ("--output_dir", "dev.jsonl"),
     "index": ("--index", "manifest.json"),
@@ -85,8 +86,8 @@ class Run:
 
     Attributes:
         command: the command line.
-        result: the file that the command writes last, by default that of `RESULTS`. A run whose result exists is
-            finished; a run without one is never taken as finished.
+        result: the file that the command writes last, or all files, by default that of `RESULTS`. A run whose results
+            exist is finished; a run without one is never taken as finished.
         after: titles of the runs that must have succeeded before; default: the preceding run.
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
@@ -97,7 +98,7 @@ class Run:
 
     title: Text
     command: Text
-    result: Text | None = None
+    result: Text | list[Text] | None = None
     after: list[str] | None = None
     serve: Text | None = None
     shards: Annotated[int, Interval(ge=1, le=MAX_SHARDS)] = 1
@@ -117,12 +118,13 @@ class Run:
         """The command of a shard that stands by itself, with a server of its own if it asks one."""
         return [*self.argv(shard), *(["--serve", self.serve] if self.serve else [])]
 
-    def results(self) -> dict[int, Path]:
-        """The result of each shard; empty if the run has none."""
+    def results(self) -> dict[int, list[Path]]:
+        """The results of each shard; empty if the run has none."""
         result = self.result or _result_of(self.argv())
-        if result is None:
+        if not result:
             return {}
-        return {shard: Path(result.replace(SHARD, str(shard))) for shard in range(1, self.shards + 1)}
+        files = [result] if isinstance(result, str) else result
+        return {shard: [Path(file.replace(SHARD, str(shard))) for file in files] for shard in range(1, self.shards + 1)}
 
     def skipped(self) -> str:
         """Why the run is not needed any more; empty if it is."""
@@ -133,7 +135,11 @@ class Run:
         if self.skipped():
             return []
         results = self.results()
-        return [shard for shard in range(1, self.shards + 1) if shard not in results or not results[shard].exists()]
+        return [
+            shard
+            for shard in range(1, self.shards + 1)
+            if shard not in results or not all(file.exists() for file in results[shard])
+        ]
 
     def serve_options(self) -> dict[str, Any]:
         """vLLM's options in the configuration file or on the command line of the command."""
@@ -274,7 +280,7 @@ def _check(run: Run, titles: Sequence[str], place: str) -> None:
         raise UserError(f"{place}: after: {unknown[0]!r} is not the title of an earlier run; earlier are: {titles}")
     if run.shards > 1:
         for key, text in (("command", run.command), ("result", run.result)):
-            if text and SHARD not in text:
+            if text and SHARD not in "".join(text):
                 raise UserError(f"{place}: {key} is the same for all {run.shards} shards; use {{{{ shard }}}} in it")
 
 

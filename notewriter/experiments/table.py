@@ -12,11 +12,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 
 from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.predictions import Prediction
@@ -26,7 +25,7 @@ from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.papers import PublishedRow, published_rows
 from notewriter.experiments.cells import corpus_of, finished, other_corpus, run_cells
 from notewriter.experiments.files import changes_of
-from notewriter.experiments.grid import Cell, Grid, Substitutes, read_grid
+from notewriter.experiments.grid import Cell, Grid, Substitutes, TableArguments, read_grid
 from notewriter.experiments.table_cost import cost_of, cost_table
 from notewriter.experiments.values import SHOWN, SUMMARIES, Finished, metric_shown, score, summary
 from notewriter.ground import jsonl
@@ -41,21 +40,11 @@ INSIDE = "✓"
 
 
 @dataclass
-class TableArguments:
-    """The table, and which of its cells."""
+class PageArguments:
+    """What is written, and what the estimated hours are on."""
 
-    file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
-    )
-    output_dir: str = field(
-        default="runs/papers", metadata={"help": "where cells and tables are; tables share cells of equal settings"}
-    )
-    cells: list[str] = field(
-        default_factory=list,
-        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
-    )
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "variables of the paper's file with other values: NAME=VALUE ..."}
+    page: bool = field(
+        default=True, metadata={"help": "write the table; false evaluates cells only, as one of several jobs does"}
     )
     gpus: Annotated[int, Interval(ge=1)] = field(
         default=8, metadata={"help": "A100s, for the hours that --dry_run prints"}
@@ -66,34 +55,26 @@ def main(argv: list[str]) -> None:
     """Run the table, or estimate what it costs."""
     if argv and not argv[0].startswith("-"):
         argv = ["--file", *argv]
-    arguments, substitutes, resume, dry = parse(
-        [TableArguments, Substitutes, ResumeArguments, DryRunArguments],
+    arguments, substitutes, resume, page, dry = parse(
+        [TableArguments, Substitutes, ResumeArguments, PageArguments, DryRunArguments],
         argv,
         prog="notewriter table",
         description=__doc__,
     )
     grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
-    cells = _chosen(grid, arguments.cells)
+    cells = grid.chosen(arguments.cells)
     output = Path(arguments.output_dir)
     if dry.dry_run:
-        sys.stdout.write(aligned([cost_table(cost_of(grid, cells, dry, output), arguments.gpus)]))
+        sys.stdout.write(aligned([cost_table([*cost_of(grid, cells, dry, output).values()], page.gpus)]))
         return
     failed = run_cells(grid, cells, output, resume, command_line("notewriter table", argv))
-    sys.stdout.write(_write(grid, cells, output, failed))
+    if page.page:
+        sys.stdout.write(_write(grid, cells, output, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
         raise UserError(
             f"{grid.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
             f"{lost[0].name}: {failed[lost[0].folder]}"
         )
-
-
-def _chosen(grid: Grid, patterns: list[str]) -> list[Cell]:
-    """The cells that a pattern fits, all without patterns."""
-    for pattern in patterns:
-        if not any(fnmatchcase(cell.name, pattern) for cell in grid.cells):
-            names = ", ".join(cell.name for cell in grid.cells[:3])
-            raise UserError(f"--cells {pattern}: fits no cell of {grid.path}; its cells are named like {names}")
-    return [cell for cell in grid.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
 
 
 def _write(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:

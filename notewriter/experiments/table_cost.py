@@ -8,14 +8,18 @@ from typing import Any
 from tqdm import tqdm
 
 from notewriter.artifacts.traces import Trace
-from notewriter.evaluation.evaluating import Evaluation, checked
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.evaluating import OPTIONS, Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
 from notewriter.evaluation.steps import chain_of
-from notewriter.experiments.grid import Cell, Grid, Judge, Model
+from notewriter.experiments.grid import SEARCHED, Cell, Corpus, Grid, Judge, Model
+from notewriter.ground.options import names_of
 from notewriter.ground.records import Question
+from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -28,6 +32,20 @@ PREFILL, DECODE = 0.45, 0.10
 
 Assumed, not measured: an 8B model reads 8,800 tokens and writes 1,950 tokens per second and GPU.
 """
+
+REPLACED = {*names_of(*OPTIONS, of="questions"), *SEARCHED, "path", "split"}
+"""The options that name files, which stand-ins replace."""
+
+PASSAGES = "notewriter.experiments.stand_ins:words"
+"""The part of a retriever that finds made-up passages."""
+
+QUESTION_WORDS = 20
+SOME_QUESTIONS = 1_000
+"""The questions of a set of which nobody states the number."""
+
+MANY = 1_000
+ALL_WORDS = 40_000
+"""Of a question's documents, for a method that reads all of them (ReaRAG, section 4.1: 48,000 to 58,000 tokens)."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +67,73 @@ def gpu_seconds(prompt_tokens: float, completion_tokens: float, billions: float)
     return operations * (prompt_tokens / PREFILL + completion_tokens / DECODE) / PEAK
 
 
-def cost_of(grid: Grid, cells: Sequence[Cell], dry: DryRunArguments, output: Path) -> list[CellCost]:
-    """The cost of each distinct cell, whether it lacks a checkpoint or not.
+def cost_of(
+    grid: Grid, cells: Sequence[Cell], dry: DryRunArguments, output: Path, *, stand_ins: bool = False
+) -> dict[str, CellCost]:
+    """The cost of each distinct cell by its folder, whether it lacks a checkpoint or not.
 
     Where the question file has fewer questions than the paper took, the cost is that of the paper's number.
+
+    Args:
+        grid: the table.
+        cells: those of its cells whose costs are wanted.
+        dry: how they are rehearsed.
+        output: where their folders would be.
+        stand_ins: whether a made-up question and passages stand in for the files, which need not be there.
 
     Raises:
         UserError: a question file or an index is missing.
     """
     distinct = {cell.folder: cell for cell in cells}
-    return [
-        _cost(grid, cell, dry, output) for cell in tqdm(distinct.values(), desc="rehearsing", unit="cell", leave=False)
-    ]
+    return {
+        folder: _cost(grid, cell, dry, _stand_in(grid, cell) if stand_ins else _real(cell, output))
+        for folder, cell in tqdm(distinct.items(), desc="rehearsing", unit="cell", leave=False)
+    }
 
 
-def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, output: Path) -> CellCost:
+def _real(cell: Cell, output: Path) -> tuple[Evaluation, int]:
+    """A cell's evaluation with its files, and the number of questions that it counts for."""
     declared = cell.options.get("limit")
     evaluation = checked(*cell.arguments(output / "cells" / cell.folder, output / "cache.sqlite"))
+    return evaluation, max(declared or 0, len(evaluation.questions))
+
+
+def _stand_in(grid: Grid, cell: Cell) -> tuple[Evaluation, int]:
+    """A cell's evaluation with a question of the usual length and passages of the corpus's usual length."""
+    options = {key: each for key, each in cell.options.items() if key not in REPLACED}
+    if METHODS[options["method"]].retrieves:
+        corpus = grid.corpora[cell.searched.corpus] if cell.searched else Corpus()
+        words = corpus.read or corpus.words
+        reads_all = any("documents" in part for part in cell.options.get("retriever") or [])
+        options["retriever"] = [{PASSAGES: words, "most": round(ALL_WORDS / words) if reads_all else MANY}]
+    arguments, models, costs = replace(cell, options=options | {"path": "none"}).arguments(Path("none"), Path("none"))
+    method = prepare(arguments.method, arguments.method_options)
+    benchmark = BENCHMARKS[arguments.dataset]
+    styled = with_style(arguments.method, arguments.method_options, benchmark)
+    question = Question(id="stand-in", question=" ".join(["which"] * QUESTION_WORDS), answers=("one",))
+    evaluation = Evaluation(
+        replace(arguments, method_options=styled),
+        models,
+        costs,
+        method,
+        arguments.family or benchmark.family,
+        parts_of(None, arguments.retriever),
+        [question],
+    )
+    return evaluation, _questions(cell)
+
+
+def _questions(cell: Cell) -> int:
+    """How many questions a cell has: its limit, or all of the published file."""
+    split = cell.options.get("split")
+    source = BENCHMARKS[cell.options["dataset"]].source
+    files = [file for file in source.files if file.split and split in (None, file.split)] if source else []
+    limits = [each for each in (cell.options.get("limit"), files[0].rows if files else None) if each]
+    return min(limits, default=SOME_QUESTIONS)
+
+
+def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, rehearsed: tuple[Evaluation, int]) -> CellCost:
+    evaluation, questions = rehearsed
 
     async def work(question: Question, resources: Resources) -> dict[str, Any]:
         return await _with_judgements(cell.judge, evaluation, question, resources)
@@ -73,7 +141,6 @@ def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, output: Path) -> CellCos
     # The tokenizer of a served model may not be here, and its tokens differ little from those of others.
     models = replace(evaluation.models, serve=None)
     estimate = rehearse(dry, models, evaluation.parts, evaluation.questions, work, {})
-    questions = max(declared or 0, len(evaluation.questions))
     scale = grid.content.samples * questions / len(evaluation.questions)
     hours = money = 0.0
     for stage, roles in estimate["tokens"].items():

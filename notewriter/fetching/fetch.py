@@ -11,17 +11,18 @@ A killed download goes on where it stopped. What is there is not fetched again.
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.fetching.catalogue import RELEASES
-from notewriter.fetching.download import Plan, fetch, free, missing, plan, size_text
+from notewriter.fetching.download import fetch, free, missing, plan, size_text
 from notewriter.fetching.model import HUB_ID, fetch_model
+from notewriter.fetching.remote import Unreachable
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
-from notewriter.ground.releases import Release, home
+from notewriter.ground.releases import File, Release, home, known_size
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +55,10 @@ def main(argv: list[str]) -> None:
         UserError: there is no such thing, or it cannot be fetched.
     """
     named = [word for word in argv[:2] if not word.startswith("-")]
-    (arguments,) = config.parse(
-        FetchArguments, argv[len(named) :], prog="notewriter fetch KIND NAME", description=_description()
-    )
+    if not named or {"-h", "--help"} & set(argv):
+        sys.stdout.write(_list())
+    (arguments,) = config.parse(FetchArguments, argv[len(named) :], prog="notewriter fetch KIND NAME")
     if not named:
-        sys.stdout.write(_description())
         return
     kind = named[0]
     if kind not in KINDS:
@@ -81,11 +81,22 @@ def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
         f"on a machine with the internet run `{command}` and copy the folder that it names here as {release.folder}; "
         "HF_ENDPOINT and HTTPS_PROXY are respected"
     )
-    if release.by_hand:
-        logger.warning("%s: by hand, into %s: %s", name, release.folder, release.by_hand)
-    to_do = plan(missing(release, release.of_split(arguments.split)), offline)
+    files = list(release.of_split(arguments.split))
+    lacking = missing(release, files)
+    try:
+        to_do = plan(lacking, offline)
+    except Unreachable as error:
+        if all((release.folder / file.here).exists() for file in files):
+            logger.warning("%s: is there, and cannot be checked without the internet", release.folder)
+        elif arguments.dry_run:
+            logger.warning("%s", str(error).partition(";")[0])
+            sys.stdout.write(_plan(release, {file: file.size or file.about for file in lacking}, known_size(lacking)))
+        else:
+            raise
+        return
     if to_do.files:
-        sys.stdout.write(_plan(release, to_do))
+        sizes = {file: sum(part.size or 0 for part in parts) or None for file, parts in to_do.files}
+        sys.stdout.write(_plan(release, sizes, (to_do.size, None not in sizes.values())))
         if arguments.dry_run:
             return
         fetch(release, to_do, _rows(kind, name), offline=offline, check=arguments.check)
@@ -111,25 +122,25 @@ def _rows(kind: str, name: str) -> Callable[[Path], int] | None:
     return (lambda path: len(load_questions(name, path))) if kind == "dataset" else None
 
 
-def _plan(release: Release, to_do: Plan) -> str:
-    """What is to be fetched, for the terminal."""
+def _plan(release: Release, sizes: Mapping[File, int | None], total: tuple[int, bool]) -> str:
+    """What is to be fetched, for the terminal; `total` as `known_size` gives it."""
     lines = [f"{release.folder}: {release.page}, licence {release.licence}"]
-    for file, parts in to_do.files:
-        size = size_text(sum(part.size or 0 for part in parts) or None)
-        lines += [f"  {file.here}  {size}  {' + '.join(file.addresses)}"]
+    for file, size in sizes.items():
+        lines += [f"  {file.here}  {size_text(size)}  {' + '.join(file.addresses)}"]
         lines += [f"    unverified: {file.unverified}"] if file.unverified else []
-    lines += [f"to download: {size_text(to_do.size)}; free: {size_text(free(release.folder))}"]
+    lines += [f"to download: {_size(*total)}; free: {size_text(free(release.folder))}"]
     return "\n".join(lines) + "\n"
 
 
-def _description() -> str:
+def _size(known: int, is_all: bool) -> str:
+    return size_text(known) if is_all else f"over {size_text(known)}" if known else "?"
+
+
+def _list() -> str:
     """The purpose of the command, and everything that it can fetch."""
     lines = [(__doc__ or "").strip(), "", f"Fetched files are in {home()} ($NOTEWRITER_HOME).", ""]
     for kind, releases in RELEASES.items():
         for name, release in releases().items():
-            sizes = {file.address: file.size or file.about for file in release.files}
-            known = sum(size for size in sizes.values() if size)
-            size = size_text(known) if None not in sizes.values() else f"over {size_text(known)}" if known else "?"
-            lines += [f"{kind:8} {name:24} {size if release.files else 'by hand':>12}  {release.licence}"]
+            lines += [f"{kind:8} {name:24} {_size(*known_size(release.files)):>12}  {release.licence}"]
     lines += [f"model    any of the Hub by its name, such as {HUB_ID}"]
     return "\n".join(lines) + "\n"

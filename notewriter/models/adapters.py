@@ -71,7 +71,7 @@ def _group(checkpoints: list[Checkpoint]) -> Group:
     names = _names(checkpoints, base)
     ranks = []
     for each in adapters:
-        if not any(Path(each.path).glob("adapter_model.*")):
+        if not any(each.folder.glob("adapter_model.*")):
             raise UserError(f"{each.path}: has no adapter_model.safetensors; wait until its training has ended")
         settings = each.adapter_settings()
         ranks.append(max(settings["r"], *(settings.get("rank_pattern") or {}).values(), 1))
@@ -86,7 +86,7 @@ def _group(checkpoints: list[Checkpoint]) -> Group:
         "enable_lora": True,
         "max_lora_rank": next(rank for rank in RANKS if rank >= max(ranks)),
         "max_loras": len(adapters),
-        "lora_modules": [f"{names[each.path]}={each.path}" for each in adapters],
+        "lora_modules": [f"{names[each.path]}={each.folder}" for each in adapters],
     }
     # Prompts as in training, which saves the tokenizer and template that it used.
     if (tokenizer := adapters[0].tokenizer) != base.path:

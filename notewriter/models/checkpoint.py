@@ -42,6 +42,9 @@ PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reas
 LOCAL_FOLDERS = ("models", "runs", "checkpoints")
 """Conventional model folders: `models/x` is a local path, never the hub id of an owner called `models`."""
 
+HUB_TIMEOUT = 5.0
+"""Seconds to wait for the hub when it is asked whether a name is an adapter's."""
+
 STATE = "trainer_state.json"
 """The file that a trainer writes last into a checkpoint; its `log_history` has all values logged so far."""
 
@@ -77,13 +80,21 @@ class Checkpoint:
         return Path(self.path).name
 
     @property
+    def folder(self) -> Path:
+        """Where its files are: of an adapter on the hub, in the hub's cache, into which it is downloaded.
+
+        A whole model on the hub is left to the libraries that load it; its folder does not exist.
+        """
+        return _adapter_on_hub(self.path, self.revision) or Path(self.path)
+
+    @property
     def is_hub_id(self) -> bool:
         """Whether its path can only be a model id on the hub, not a local folder."""
         return is_hub_id(self.path)
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it is the folder of a LoRA adapter, which PEFT has saved without its base model."""
+        """Whether it is a LoRA adapter, which PEFT has saved without its base model, in a folder or on the hub."""
         return self._has(ADAPTER) and not self._has("config.json")
 
     @property
@@ -101,7 +112,7 @@ class Checkpoint:
     @property
     def tokenizer(self) -> str:
         """Where its tokenizer and chat template are: of an adapter that was saved without, those of its base."""
-        return self.path if any(map(self._has, TOKENIZER)) else self.base.path
+        return str(self.folder) if any(map(self._has, TOKENIZER)) else self.base.path
 
     def adapter_settings(self) -> AdapterSettings:
         """PEFT's configuration of an adapter.
@@ -109,7 +120,7 @@ class Checkpoint:
         Raises:
             UserError: it is damaged, or of another kind of adapter than LoRA.
         """
-        file = Path(self.path) / ADAPTER
+        file = self.folder / ADAPTER
         settings: AdapterSettings = jsonl.read_object(file, AdapterSettings, "copy or save the adapter again")
         if settings["peft_type"] != "LORA":
             raise UserError(f"{file}: peft_type is {settings['peft_type']}; only LoRA adapters are supported")
@@ -125,7 +136,7 @@ class Checkpoint:
             UserError: the folder is not a complete model (names what is missing), or the path is neither a folder nor
                 a hub id.
         """
-        path = Path(self.path)
+        path = self.folder
         if not path.exists():
             if self.is_hub_id:
                 return self.path
@@ -137,8 +148,8 @@ class Checkpoint:
             raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
         if self.is_adapter:
             raise UserError(
-                f"{path}: is a LoRA adapter, not a full model; merge it into its base model first "
-                f"(notewriter merge --checkpoint {path} --output_dir MERGED)"
+                f"{self.path}: is a LoRA adapter, not a full model; merge it into its base model first "
+                f"(notewriter merge --checkpoint {self.path} --output_dir MERGED)"
             )
         if not self._has("config.json"):
             raise UserError(f"{path}: is not a model folder (no config.json); {_nearby(path)}")
@@ -158,7 +169,7 @@ class Checkpoint:
         followed by `@` and the commit of the revision if the hub's local cache has it. Reads every byte, about a
         second per gigabyte, once per process for each version of a file.
         """
-        path = Path(self.path)
+        path = self.folder
         if not path.is_dir():
             return _hub_fingerprint(self.path, self.revision)
         matching = _files(path, files)
@@ -177,7 +188,7 @@ class Checkpoint:
         return f"{self.fingerprint()} {json.dumps({**options, **contents_of(options)}, sort_keys=True)}"
 
     def _has(self, file: str) -> bool:
-        return (Path(self.path) / file).is_file()
+        return (self.folder / file).is_file()
 
 
 def is_hub_id(name: str) -> bool:
@@ -275,6 +286,28 @@ def _digest_once(path: Path) -> str:
 @functools.lru_cache(maxsize=4096)
 def _digest_of_version(path: Path, *version: int) -> str:
     return file_digest(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _adapter_on_hub(name: str, revision: str) -> Path | None:
+    """The folder of an adapter on the hub in its local cache; None for all else, and where the hub cannot be asked."""
+    if Path(name).exists() or not is_hub_id(name):
+        return None
+    from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+        return None
+    try:
+        there = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT)
+    # Each version of the library has other errors for a hub that is not reached, or refuses.
+    except Exception:
+        cached = try_to_load_from_cache(name, ADAPTER, revision=revision)
+        return Path(cached).parent if isinstance(cached, str) else None
+    files = {each.rfilename for each in there.siblings or ()}
+    if ADAPTER not in files or "config.json" in files:
+        return None
+    with loading(name, "LoRA adapter"):
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FINGERPRINTED]))
 
 
 def _hub_fingerprint(name: str, revision: str) -> str:

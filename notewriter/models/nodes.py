@@ -69,11 +69,11 @@ def own_devices(models: Sequence[Replicated]) -> bool:
     """
     if any(replicas > 1 for _, replicas in models) or job_nodes():
         return True
-    return len(models) > 1 and sum(_size(options) for options, _ in models) <= _device_count()
+    return len(models) > 1 and sum(size_of(options) for options, _ in models) <= _device_count()
 
 
-def _size(options: Mapping[str, Any]) -> int:
-    """The devices of a server."""
+def size_of(options: Mapping[str, Any]) -> int:
+    """The devices of a server with these options of vLLM."""
     return math.prod(int(options.get(key) or 1) for key in PARALLEL)
 
 
@@ -101,9 +101,9 @@ def places(before: Sequence[Replicated], options: Mapping[str, Any], replicas: i
     for each, count in [*before, (options, replicas)]:
         starts = []
         for _ in range(count):
-            starts.append(_first_device(taken, _size(each), held))
-            taken = starts[-1] + _size(each)
-    size = _size(options)
+            starts.append(_first_device(taken, size_of(each), held))
+            taken = starts[-1] + size_of(each)
+    size = size_of(options)
     if held is None:
         return [Place(visible_devices(start, size)) for start in starts]
     if size > held and size % held:

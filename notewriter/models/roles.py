@@ -22,7 +22,7 @@ from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import check_address
 from notewriter.models.dialects import PARAMETERS
-from notewriter.models.serve_options import check_options, with_number_format
+from notewriter.models.serve_options import check_options, with_defaults
 from notewriter.models.server import READY_TIMEOUT, Server
 from notewriter.models.servers import ServerOfParent, Wanted, use
 
@@ -42,7 +42,8 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; dtype defaults to the "
-            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32",
+            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32, with "
+            "enforce_eager",
             "of": "model",
         },
     )
@@ -139,9 +140,9 @@ class ModelArguments:
     )
 
     def __post_init__(self) -> None:
-        # Set here, not at server start: the number format can change replies, so it belongs to the run's configuration.
+        # Set here, not at server start: our defaults can change replies, so they belong to the run's configuration.
         if self.serve or any(isinstance(each, dict) and "serve" in each for each in self.models.values()):
-            self.serve_options = with_number_format(self.serve_options)
+            self.serve_options = with_defaults(self.serve_options)
 
 
 Roles = dict[str, tuple[Endpoint, Sequence[Server | ServerOfParent]]]

@@ -1,4 +1,4 @@
-"""vLLM's options: which are refused, how they are written on a command line, and the CPU's number format."""
+"""vLLM's options: which are refused, how they are written on a command line, and the defaults on a CPU."""
 
 import importlib.metadata
 import json
@@ -54,15 +54,16 @@ def command_line_options(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def with_number_format(options: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's options with the CPU's faster `dtype` as the default, if vLLM runs on the CPU.
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's options over our defaults where vLLM runs on the CPU; on a GPU vLLM's own are right.
 
-    vLLM's own default there is bfloat16 on every CPU. On a GPU its default stays.
+    There its own `dtype` is bfloat16 on every CPU, and without `enforce_eager` it compiles the model first.
     """
-    return {**({"dtype": number_format()} if _runs_on_cpu() else {}), **options}
+    ours = {"dtype": number_format(), "enforce_eager": True} if runs_on_cpu() else {}
+    return {**ours, **options}
 
 
-def _runs_on_cpu() -> bool:
+def runs_on_cpu() -> bool:
     """Whether the installed vLLM is a CPU build, by the criteria of `vllm.platforms`."""
     if sys.platform == "darwin" or os.environ.get("VLLM_TARGET_DEVICE") == "cpu":
         return True

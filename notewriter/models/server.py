@@ -23,7 +23,7 @@ from notewriter.ground.errors import UserError, install, writing
 from notewriter.ground.lazy import Lazy
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import DRAIN, Place, start_command
-from notewriter.models.serve_options import check_options, command_line_options, with_number_format
+from notewriter.models.serve_options import check_options, command_line_options, runs_on_cpu, with_defaults
 
 if TYPE_CHECKING:
     import httpx2
@@ -150,6 +150,8 @@ class Server:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         ours = {name: value for name, value in DEFAULT_ENVIRONMENT.items() if name not in os.environ}
+        if not runs_on_cpu():
+            ours = {name: value for name, value in ours.items() if not name.startswith("VLLM_CPU_")}
         if self._place.devices is not None and not self._place.nodes:
             ours["CUDA_VISIBLE_DEVICES"] = self._place.devices
         command = start_command(self._place, self._arguments, free_ports(1)[0])
@@ -195,7 +197,7 @@ def serve(
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
     `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...); for `dtype` see
-    `with_number_format`. `port` defaults to a free one, `host` is the address to listen at, `place` where it runs; on
+    `with_defaults`. `port` defaults to a free one, `host` is the address to listen at, `place` where it runs; on
     nodes of a Slurm job it listens at all addresses, with a key (`ensure_key`). The server stops with the block, on
     Ctrl-C and, on Linux, when this process is killed.
 
@@ -211,7 +213,7 @@ def serve(
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
-    options = with_number_format(options or {})
+    options = with_defaults(options or {})
     logger.info("serving %s in %s (log: %s)", model, options.get("dtype", "vLLM's default number format"), log)
     if place.nodes:
         host = ALL_ADDRESSES

@@ -32,11 +32,18 @@ from notewriter.ground.errors import UserError
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import Place, Replicated, own_devices, places
-from notewriter.models.serve_options import with_number_format
+from notewriter.models.serve_options import runs_on_cpu, with_defaults
 from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, ensure_key, free_ports, serve
 
 VARIABLE = "NOTEWRITER_SERVERS"
-"""The environment variable that names a parent's servers: a JSON object, `Wanted.key` -> name and addresses."""
+"""The environment variable that names a parent's servers: a JSON object.
+
+`running`: `Wanted.key` -> name and addresses; `models`: vLLM's options and the number of servers of each model, from
+which follows which devices are taken.
+"""
+
+GPU_SHARE = 0.92
+"""The part of a GPU's memory that vLLM takes by default, which several servers on it have to divide."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Wanted:
     def key(self) -> str:
         """What tells its servers from others; the same for a copy of its folder under the same name."""
         model = Checkpoint(self.path)
-        return f"{self.replicas} x {model.name} {model.identity(with_number_format(self.options))}"
+        return f"{self.replicas} x {model.name} {model.identity(with_defaults(self.options))}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,9 @@ class Servers:
         if port and (in_all := sum(replicas for _, replicas in together)) > 1:
             raise UserError(f"port: {in_all} servers cannot share a port; omit it to use free ones")
         apart = own_devices(together)
+        if len(together) > 1 and not apart and not runs_on_cpu():
+            beside = {"gpu_memory_utilization": int(100 * GPU_SHARE / len(together)) / 100, **(beside or {})}
+            plan = [(group, {**beside, **own}, replicas) for group, own, replicas in plan]
         by_path: dict[str, Running] = {}
         for group, own, replicas in plan:
             options = with_group(own, group)
@@ -172,7 +182,7 @@ class Kept:
 
     def __init__(self, logs: Path | None = None) -> None:
         self._logs = logs
-        self._lasting = Servers()
+        self._lasting = Servers([(each["options"], each["replicas"]) for each in _of_parent()["models"]])
         self._latest = Servers()
         self._failures: dict[frozenset[str], str] = {}
 
@@ -237,7 +247,8 @@ class Kept:
     def environment(self) -> dict[str, str]:
         """The environment variable by which a child process finds the servers that are up."""
         up = {key: {"name": each.name, "base_url": each.base_url} for key, each in self._up().items()}
-        return {VARIABLE: json.dumps(up)}
+        models = [{"options": dict(options), "replicas": replicas} for options, replicas in self._lasting.models]
+        return {VARIABLE: json.dumps({"running": up, "models": models})}
 
     def stop(self) -> None:
         """Stop all servers."""
@@ -245,7 +256,7 @@ class Kept:
         self._lasting.close()
 
     def _up(self) -> dict[str, Running]:
-        return {**_of_parent(), **self._lasting.running, **self._latest.running}
+        return {**_running_of_parent(), **self._lasting.running, **self._latest.running}
 
 
 _kept: ContextVar[Kept | None] = ContextVar("_kept", default=None)
@@ -301,12 +312,17 @@ def use(
             run.release()
 
 
-def _of_parent() -> dict[str, Running]:
+def _of_parent() -> dict[str, Any]:
+    """What the process that started this one says of its servers."""
+    announced: dict[str, Any] = json.loads(os.environ.get(VARIABLE) or "{}")
+    return {"running": {}, "models": []} | announced
+
+
+def _running_of_parent() -> dict[str, Running]:
     """The servers of the process that started this one, by `Wanted.key`."""
-    announced = json.loads(os.environ.get(VARIABLE) or "{}")
     return {
         key: Running(each["name"], [ServerOfParent(address) for address in each["base_url"].split(",")])
-        for key, each in announced.items()
+        for key, each in _of_parent()["running"].items()
     }
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 else:
     jinja2 = Lazy("jinja2")
 
+HERE = Path(__file__).parent
+"""The folder of the templates, scripts and styles that pages share."""
+
 
 def write_page(output: Path, template: Path, data: Mapping[str, object], **variables: object) -> None:
     """Render a template that extends `page.html.jinja` into one self-contained file.
@@ -38,17 +41,21 @@ def write_page(output: Path, template: Path, data: Mapping[str, object], **varia
     digest = hashlib.sha256()
     for text in embedded.values():
         digest.update(text.encode())
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
+    # The script's nonce is the digest of the data, which no text inside the data can predict.
+    found = templates(template.parent).get_template(template.name)
+    jsonl.write_text(output, found.generate(data=embedded, nonce=digest.hexdigest(), **variables))
+
+
+def templates(folder: Path) -> "jinja2.Environment":
+    """The templates of a folder, which escape all variables and find those of this one."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    # The script's nonce is the digest of the data, which no text inside the data can predict.
-    page = environment.get_template(template.name).generate(data=embedded, nonce=digest.hexdigest(), **variables)
-    jsonl.write_text(output, page)
 
 
 def packed(value: object) -> str:

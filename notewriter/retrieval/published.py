@@ -1,7 +1,7 @@
 """Ready-made vectors of wiki-18 by E5, for `notewriter index --vectors NAME`.
 
-Search-R1's file has the order of `fetch corpus wiki-18`, FlashRAG's that of its own wiki18_100w.jsonl. Their BM25
-indexes are Lucene's, which nothing here reads: one of the same corpus is built in minutes.
+All are of the passages of `fetch corpus wiki-18`, in that order: the paths inside both archives are FlashRAG's. The
+published BM25 indexes are Lucene's, which nothing here reads: one of the same corpus is built in minutes.
 """
 
 from pathlib import Path
@@ -48,10 +48,10 @@ INDEXES: dict[str, Release] = {
                 address="https://www.modelscope.cn/datasets/hhjinjiajie/FlashRAG_Dataset/resolve/master/"
                 "retrieval_corpus/wiki18_100w_e5_index.zip",
                 member="e5_flat_inner.index",
-                unverified="size and SHA-256",
+                unverified="size, SHA-256, and that its order is wiki-18's",
             ),
         ),
-        note="FlashRAG's, on ModelScope; of its corpus flashrag-wiki18",
+        note="FlashRAG's, on ModelScope",
     ),
 }
 """By name."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.ground import config
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.training.model.adapters import merge
 
 
@@ -15,11 +16,13 @@ class MergeArguments:
     are the adapter's.
     """
 
-    checkpoint: str = field(metadata={"help": "the adapter's folder, as a training run with use_peft saves it"})
+    checkpoint: str = field(
+        metadata={"help": "the adapter: its folder, as a training run with use_peft saves it, or its name on the hub"}
+    )
     output_dir: str = field(metadata={"help": "the folder to create; it appears once it is complete"})
 
 
 def main(argv: list[str]) -> None:
     """Command `notewriter merge`."""
     (arguments,) = config.parse(MergeArguments, argv, prog="notewriter merge", description=MergeArguments.__doc__)
-    merge(Path(arguments.checkpoint), Path(arguments.output_dir))
+    merge(Checkpoint(arguments.checkpoint).folder, Path(arguments.output_dir))

@@ -155,8 +155,8 @@ else:
 class BatchConfiguration(_TrainingArguments):
     """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
 
-    Unless the user says otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU with bfloat16
-    units.
+    Unless the user says otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU that have
+    units for it.
     """
 
     total_batch_size: int | None = field(
@@ -178,6 +178,8 @@ class BatchConfiguration(_TrainingArguments):
 
     def __post_init__(self) -> None:
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
+        # accelerate's profile for the CPU, on a machine that has GPUs too.
+        self.use_cpu = self.use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true"
         if self.bf16 is None and not self.fp16:
             self.bf16 = computes_in_bfloat16(self.use_cpu, deepspeed)
         if not torch.accelerator.is_available():
@@ -305,6 +307,13 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
 
 Configuration = DPOConfiguration | KTOConfiguration | SFTConfiguration
 
+OPTIONS: dict[str, tuple[type, type]] = {
+    "dpo": (DPOArguments, DPOConfiguration),
+    "kto": (PairArguments, KTOConfiguration),
+    "sft": (SFTArguments, SFTConfiguration),
+}
+"""The options of each method of training, ours and TRL's."""
+
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
     (
@@ -339,7 +348,8 @@ for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
     """Whether forward and backward run in bfloat16 unless the user says otherwise."""
     if not use_cpu and torch.accelerator.is_available():
-        return torch.cuda.is_available()
+        # Before Ampere bfloat16 is emulated.
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     # With DeepSpeed transformers takes bfloat16 to mean a GPU's, and refuses.
     return number_format() == "bfloat16" and not deepspeed
 

@@ -10,7 +10,6 @@ notewriter/training/cost/cost_model.py.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -30,9 +29,9 @@ from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.model import weights
 from notewriter.training.options import (
+    OPTIONS,
     Configuration,
     DPOArguments,
-    DPOConfiguration,
     KTOConfiguration,
     PairArguments,
     SFTArguments,
@@ -40,13 +39,6 @@ from notewriter.training.options import (
     check_packing,
 )
 from notewriter.training.sharing import prefix_sharing
-
-OPTIONS: dict[str, tuple[type, type]] = {
-    "dpo": (DPOArguments, DPOConfiguration),
-    "kto": (PairArguments, KTOConfiguration),
-    "sft": (SFTArguments, SFTConfiguration),
-}
-"""The options of each method of training."""
 
 
 @dataclass
@@ -89,13 +81,13 @@ def main(argv: list[str]) -> None:
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
     if machine.rows:
         completions = (machine.completion_tokens,) * (2 if isinstance(arguments, PairArguments) else 1)
-        one = load_of(trained_apart([(machine.prompt_tokens, *completions)], training), shared)
+        one = cost_model.load_of(trained_apart([(machine.prompt_tokens, *completions)], training), shared)
         size = replace(one, rows=machine.rows * one.rows, forward_tokens=machine.rows * one.forward_tokens)
     else:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
-        size = load_of(trained_apart(sizes_of(dataset), training), shared)
+        size = cost_model.load_of(trained_apart(sizes_of(dataset), training), shared)
     half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(cost_model.table(needed))
@@ -177,15 +169,3 @@ def trained_apart(sizes: list[tuple[int, ...]], training: Configuration) -> list
     if not isinstance(training, KTOConfiguration):
         return sizes
     return [(prompt, completion) for prompt, *completions in sizes for completion in completions]
-
-
-def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> cost_model.Load:
-    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
-    computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
-    return cost_model.Load(
-        rows=len(computed),
-        forward_tokens=sum(computed),
-        longest=max(computed),
-        longest_sequence=max(prompt + max(completions) for prompt, *completions in sizes),
-        trained=max(sum(completions) for _, *completions in sizes),
-    )

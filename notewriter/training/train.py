@@ -10,7 +10,9 @@ checkpoint when the same command is given again. SIGTERM and SIGUSR1 save a chec
 
 import argparse
 import importlib
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +21,7 @@ import torch
 from notewriter.ground import recipes
 from notewriter.ground.config import choose, read_mapping
 from notewriter.ground.errors import UserError
+from notewriter.models.nodes import visible_devices
 from notewriter.training.run.launcher import launch
 
 METHODS = ("dpo", "kto", "sft")
@@ -39,7 +42,7 @@ def main(argv: list[str]) -> None:
     """Command `notewriter train`.
 
     Raises:
-        UserError: the method or the profile is unknown.
+        UserError: the method or the profile is unknown, or the profile cannot be read.
         SystemExit: the training failed or was stopped, with its exit code.
     """
     parser = _parser()
@@ -52,9 +55,13 @@ def main(argv: list[str]) -> None:
     if {"-h", "--help"} & set(training):
         sys.stdout.write(parser.format_help() + "\n")
         importlib.import_module(module).main(["--help"])
-    command = ["--config_file", str(profile(options.accelerate or default_profile()))]
-    processes = options.num_processes or processes_of(Path(command[1]), int(options.num_machines or 1))
-    command += ["--num_processes", str(processes)]
+    file = profile(options.accelerate or default_profile())
+    settings: dict[str, Any] = read_mapping(file)[1]
+    processes = options.num_processes or processes_of(settings, int(options.num_machines or 1))
+    command = ["--config_file", str(file), "--num_processes", str(processes)]
+    if processes == 1 and not settings.get("use_cpu") and torch.cuda.device_count() > 1:
+        # One process that sees several GPUs would divide each batch among them (`options.check_devices`).
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(0, 1)
     for name in ("log_dir", *SEVERAL_MACHINES):
         if (value := getattr(options, name)) is not None:
             command += [f"--{name}", value]
@@ -114,13 +121,8 @@ def default_profile() -> str:
     return "ddp" if gpus > 1 else "single" if torch.accelerator.is_available() else "cpu"
 
 
-def processes_of(file: Path, machines: int) -> int:
-    """How many processes a profile starts over all machines: one for each GPU, or what the file says of one machine.
-
-    Raises:
-        UserError: the file cannot be read, or is not a mapping.
-    """
-    settings: dict[str, Any] = read_mapping(file)[1]
+def processes_of(settings: Mapping[str, Any], machines: int) -> int:
+    """How many processes a profile starts over all machines: one for each GPU, or what it says of one machine."""
     processes = int(settings.get("num_processes") or 1)
     gpus = 0 if settings.get("use_cpu") else torch.cuda.device_count()
     return (gpus if processes > 1 and gpus else processes) * machines

@@ -34,14 +34,27 @@ def test_the_kernel_is_right_where_it_sees_what_it_should(window, seen, monkeypa
     def varlen_attn(query, key, value, query_bounds, key_bounds, longest, longest_key, *, window_size, enable_gqa):
         """The kernel, with a window of its own choice."""
         assert window_size == (window - 1 if window else -1, 0)
-        parts = [states.unflatten(0, (2, longest)).transpose(1, 2).float() for states in (query, key, value)]
-        sees = torch.ones(longest, longest, dtype=torch.bool).tril()
-        sees = sees.triu(1 - seen) if seen else sees
-        attended = torch.nn.functional.scaled_dot_product_attention(*parts, sees, enable_gqa=enable_gqa)
-        return attended.transpose(1, 2).flatten(0, 1).to(query.dtype)
+        attended = []
+        for number in range(2):
+            first, last = query_bounds[number], query_bounds[number + 1]
+            own = slice(key_bounds[number], key_bounds[number + 1])
+            parts = [states.transpose(0, 1).float() for states in (query[first:last], key[own], value[own])]
+            queries, keys = parts[0].shape[1], parts[1].shape[1]
+            # The last query sees the last key.
+            sees = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+            sees = sees.triu(keys - queries + 1 - seen) if seen else sees
+            attend = torch.nn.functional.scaled_dot_product_attention
+            attended.append(attend(*(part[None] for part in parts), sees, enable_gqa=enable_gqa)[0])
+        return torch.cat(attended, dim=1).transpose(0, 1).to(query.dtype)
 
     monkeypatch.setattr(gpu, "varlen_attn", varlen_attn)
     assert gpu.kernel("cpu", True, 4, 2, 16, window)["right"] == (window == seen)
+
+
+@pytest.mark.integration
+def test_a_step_with_an_adapter_is_taken_too():
+    record = gpu.step("cpu", True, "Qwen2.5-7B", "LoRA", 2000, 100, 2)
+    assert record["speedup"] > 0 and record["shared"]["tflops"] > 0
 
 
 @pytest.mark.integration
@@ -60,5 +73,6 @@ def test_each_measurement_is_a_line_and_a_second_run_takes_up_what_failed(tmp_pa
     assert kernel["outcome"] == "failed" and "CPU" in kernel["reason"]
     assert exactness["outcome"] == step["outcome"] == "measured"
     assert exactness["right"] and step["speedup"] > 0
+    assert step["shared"]["estimate_gib"] < step["TRL"]["estimate_gib"]
 
     assert [line["name"] for line in lines()[4:]] == ["machine", kernel["name"]]

@@ -102,8 +102,11 @@ def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> 
             left_out = json.loads(argv[argv.index("--eval_files") + 1])
             assert left_out.keys() == {f"data/{name}" for name in TESTS}
         elif argv[1] == "evaluate":
-            part = "choose" if argv[argv.index("--output_dir") + 1].endswith("/choice") else "test"
+            parts = {"choice": "choose", "training_passages": "train"}
+            part = parts.get(Path(argv[argv.index("--output_dir") + 1]).name, "test")
             assert argv[argv.index("--question_set") + 1].endswith(f"_{part}"), run.title
+        elif argv[1] == "fit-control":
+            assert argv[argv.index("--runs") + 1].endswith("/training_passages")
 
 
 def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from dataset_folders import HOSTILE, write
 
-from notewriter.data.viewer import main, marked_differences, write_viewer
+from notewriter.data.viewer import main, write_viewer
 from notewriter.ground.errors import UserError
 
 
@@ -29,13 +29,6 @@ def test_the_first_rows_of_every_stage_and_split_are_shown(tmp_path):
     assert "prompt 4 " in page and "prompt 5 " not in page and "prompt 1000 " in page
     assert "source <b>model, temperature 0.5, max tokens 64</b>" in page and "f1 <b>1</b>" in page
     assert "Thought 1: ..." in page and "Better: 1" in page
-
-
-def test_what_the_other_side_has_not_is_marked():
-    chosen, rejected = marked_differences("Arlen Voss was born in Tirsk. He lives.", "He was born in Velmor. He lives.")
-    assert [word.strip() for word, differs in chosen if differs] == ["Arlen", "Voss", "Tirsk."]
-    assert [word.strip() for word, differs in rejected if differs] == ["He", "Velmor."]
-    assert "".join(word for word, _ in chosen) == "Arlen Voss was born in Tirsk. He lives."
 
 
 def test_model_text_is_never_embedded_unescaped(tmp_path):

@@ -19,6 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = (
     "notewriter/",
     "configs/",
+    "containers/",
     "training/",
     "data_construction/",
     "eval/",
@@ -127,7 +128,7 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkey
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in arguments if "=" not in word} <= set(targets)
     else:
-        known = {"source", "sbatch", "cp", "vllm", "pip", "uv", "python3", "git", "cd", "export"}
+        known = {"source", "sbatch", "cp", "vllm", "pip", "uv", "python3", "git", "cd", "export", "docker", "apptainer"}
         assert program in known or "vllm.entrypoints" in line
 
 

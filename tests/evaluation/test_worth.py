@@ -1,5 +1,6 @@
 """What the notes of real evaluations are worth, beside notes without a model."""
 
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -10,6 +11,7 @@ from notewriter.evaluation import evaluate, worth
 from notewriter.evaluation.controls import CONTENDERS, best_control, control_scores
 from notewriter.evaluation.worth import CONTROLS, OWN, best_table, worth_of, writers_table
 from notewriter.ground.errors import UserError
+from notewriter.rollouts.regression import fitted
 from notewriter.testing import scripted_endpoint
 
 
@@ -55,6 +57,17 @@ def test_the_control_to_beat_is_chosen_on_training_questions_if_these_are_given(
     chosen = worth.Worth("train", after.read, scores)
     _, _, rows = best_table([after], chosen)
     assert [row[2].partition(":")[0] for row in rows] == ["random"]
+
+
+def test_a_control_that_is_fitted_joins_the_others_on_questions_that_it_has_not_seen(after, noted_runs):
+    folder, _ = noted_runs
+    seen = [replace(each.question, id=f"seen {each.question.id}") for each in after.read]
+    regression = fitted(zip(seen, (each.passages for each in after.read), strict=True))
+    worth = worth_of(folder / "after", 0, 40, None, folder, regression)
+    assert {each["note_words"] for each in worth.scores["regression"].values()} == {12.0}
+    of_itself = fitted((each.question, each.passages) for each in after.read)
+    with pytest.raises(UserError, match="regression: was fitted on question"):
+        worth_of(folder / "after", 0, 40, None, folder, of_itself)
 
 
 def test_a_row_of_a_writer_has_its_means_under_short_heads(after):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from benchmark_files import TWO_QUESTIONS, write_lines, write_two_questions
-from fake_endpoint import fake_endpoint
+from fake_endpoint import fake_endpoint, pleasing
 from written_runs import noted_runs as noted_runs
 from written_runs import write_run as write_run
 
@@ -32,31 +32,11 @@ def slices(tmp_path_factory):
     return ["--indexes", str(folder / "indexes"), "--questions", json.dumps(questions)]
 
 
-def reply(request):
-    """What ends each method's loop at once, and pleases every judge."""
-    if schema := request.get("response_format", {}).get("json_schema", {}).get("schema"):
-        return json.dumps({name: _value(each) for name, each in schema["properties"].items()})
-    prompt = request["messages"][0]["content"]
-    if '"function"' in prompt:
-        return 'Thought: I know.\nAction: {"function": "finish", "parameters": {"answer": "Brel"}}'
-    if "finish[" in prompt:
-        return "Thought: I know.\nAction: finish[Brel]"
-    if "Decision:" in prompt:
-        return "Explanation: It is there.\nDecision: TRUE"
-    return "Yes. So the answer is: Brel"
-
-
-def _value(schema):
-    if "enum" in schema:
-        return schema["enum"][-1]
-    return {"string": "It is fine.", "number": 5, "integer": 5, "array": []}.get(schema.get("type"), "")
-
-
 @pytest.fixture
 def served(monkeypatch, request):
     """Serves by the scripted endpoint; lists what was served. `model` is the hub id, a parameter what replies."""
     calls = []
-    with fake_endpoint(getattr(request, "param", reply)) as endpoint:
+    with fake_endpoint(getattr(request, "param", pleasing)) as endpoint:
 
         @contextlib.contextmanager
         def serve(path, options, **_):

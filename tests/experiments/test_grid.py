@@ -1,12 +1,11 @@
 """The table files of configs/papers: what they name exists, the papers' values are found, and they run."""
 
-import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from notewriter.corpora.published import PUBLISHED, UNPUBLISHED
+from notewriter.corpora.published import PUBLISHED
 from notewriter.evaluation.papers import PAPERS, published_rows
 from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
 from notewriter.experiments.table import columns, published_of, scored_by
@@ -51,26 +50,36 @@ def test_every_table_and_figure_with_results_has_a_file():
 
 
 def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_path):
-    for cell in table.cells:
+    # Where the questions are is known when they are fetched.
+    questions = {cell.benchmark: "questions" for cell in table.cells}
+    for cell in read_grid(table.path, {}, Substitutes(questions=questions)).cells:
         arguments, *_ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
         prepare(arguments.method, arguments.method_options)
         if cell.judge:
             cell.judge.models(tmp_path / "cache.sqlite")
 
 
-def test_each_index_has_its_corpus_in_the_papers_file_and_its_command_on_the_page(table):
-    page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
-    built = re.findall(r"--index (\S+)", page)
+def test_each_index_that_a_cell_searches_can_be_built(table):
     for cell in table.cells:
         for index in indexes_of(cell.options):
-            assert cell.searched, f"{cell.name}: {index}"
-            assert built.count(index) == 1, index
+            assert index in table.indexes, f"{cell.name}: {index}"
+            encoder = table.indexes[index].encoder
+            assert encoder is None or encoder in table.encoders
 
 
-def test_the_page_of_the_indexes_has_the_published_numbers_of_passages(table):
+def test_the_documents_of_each_question_are_in_a_corpus_of_the_table(table):
+    for cell in table.cells:
+        made = {f"{table.corpora_folder}/{table.indexes[index].corpus}" for index in indexes_of(cell.options)}
+        files = [part["within"] for part in cell.options.get("retriever") or [] if "within" in part]
+        assert {str(Path(file).parent) for file in files if "/" in file} <= made, cell.name
+
+
+def test_the_page_of_the_indexes_has_each_with_its_published_number_of_passages(table):
     page = (Path(__file__).parents[2] / "docs/papers/indexes.md").read_text()
-    for corpus in {cell.searched.corpus for cell in table.cells if cell.searched}:
-        assert corpus in UNPUBLISHED or f"| {PUBLISHED[corpus].documents:,} |" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for folder, index in table.indexes.items():
+        (row,) = [row for row in rows if f"`{Path(folder).name}`" in row]
+        assert index.corpus not in PUBLISHED or f"| {PUBLISHED[index.corpus].documents:,} |" in row
 
 
 def test_columns_are_metrics_that_there_are(table):

@@ -205,7 +205,7 @@ def test_a_command_finds_the_shared_server_in_its_environment(tmp_path, plan, se
     code = "import os, sys; open(sys.argv[1], 'w').write(os.environ['NOTEWRITER_SERVERS'])"
     plan[1] = Run("pairs", python(code, tmp_path / "found"), serve="models/tiny")
     run(tmp_path, plan)
-    (announced,) = json.loads((tmp_path / "found").read_text()).values()
+    (announced,) = json.loads((tmp_path / "found").read_text())["running"].values()
     assert announced == {"name": "tiny", "base_url": "http://127.0.0.1:8123/v1"}
 
 

@@ -7,19 +7,20 @@ import shlex
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from benchmark_files import write_list
 from fake_endpoint import FAULTS
 from json_service import json_service
 
 from notewriter.corpora import corpus, download
+from notewriter.datasets import BENCHMARKS
 from notewriter.experiments import pipeline, table
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.releases import HOME
 from notewriter.retrieval import index
 
 PIPELINE = "pipelines/long_documents"
-COMMANDS = {"pages": download.main, "corpus": corpus.main, "index": index.main, "table": table.main}
+RUN = {"pages": download.main, "corpus": corpus.main, "index": index.main, "table": table.main}
 HAS_FANOUTQA = importlib.util.find_spec("fanoutqa") is not None
 CONTEXT = 60_000
 """Characters that the scripted model reads at most: about a third of a page."""
@@ -38,34 +39,43 @@ def wiki(request):
     return {"parse": {"pageid": sum(map(ord, title)), "title": title, "text": html}}
 
 
-@pytest.fixture
-def data(tmp_path):
-    """The question files as the benchmarks publish them, and MultiHop-RAG's articles."""
-    folder = tmp_path / "data"
-    for name in ("fanoutqa", "frames", "multihoprag"):
-        (folder / name).mkdir(parents=True)
+def fanoutqa():
     parts = [
         {"decomposition": [], "evidence": {"title": title, "revid": revision}}
         for title, revision in (("Varn", 11), ("Fulda", 12))
     ]
     question = {"id": "f1", "question": "How old are Varn and Fulda?", "answer": ["900", "700"], "decomposition": parts}
-    write_list(folder / "fanoutqa/fanout-final-dev.json", question)
+    return {"fanout-final-dev.json": json.dumps([question])}
+
+
+def frames():
     columns = ["", "Prompt", "Answer", "wikipedia_link_1", "wikipedia_link_2", "reasoning_types"]
     links = ["https://en.wikipedia.org/wiki/Osk_(river)", "https://en.m.wikipedia.org/wiki/Tolen#Name"]
     rows = [
         ["0", "How old is the Osk?", "8,000", *links, "Multiple constraints | Temporal reasoning"],
         ["1", "How wide is the Osk?", "90", *links, "Tabular reasoning"],
     ]
-    (folder / "frames/test.tsv").write_text("\n".join("\t".join(row) for row in [columns, *rows]) + "\n")
+    return {"test.tsv": "\n".join("\t".join(row) for row in [columns, *rows]) + "\n"}
+
+
+def multihoprag():
     articles = [
         {"title": name, "body": f"{name} opened today. " * 500, "url": f"https://news.org/{name}"}
         for name in ("Bridge", "Mill")
     ]
-    write_list(folder / "multihoprag/corpus.json", *articles)
     evidence = [{"title": "Bridge", "fact": "Bridge opened today."}]
     asked = {"query": "What opened?", "answer": "Bridge", "question_type": "inference_query", "evidence_list": evidence}
-    write_list(folder / "multihoprag/MultiHopRAG.json", asked)
-    return folder
+    return {"corpus.json": json.dumps(articles), "MultiHopRAG.json": json.dumps([asked])}
+
+
+def fetch(arguments):
+    """What `notewriter fetch dataset NAME` leaves behind: the files as the benchmarks publish them."""
+    kind, name = arguments
+    assert kind == "dataset"
+    folder = BENCHMARKS[name].source.folder
+    folder.mkdir(parents=True)
+    for file, content in {"fanoutqa": fanoutqa, "frames": frames, "multihoprag": multihoprag}[name]().items():
+        (folder / file).write_text(content)
 
 
 def reply(request):
@@ -87,9 +97,10 @@ def too_long(request):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("served", [reply], indirect=True)
-def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table(served, data, tmp_path, capsys):
+def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table(served, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(HOME, str(tmp_path / "fetched"))
     served.endpoint.refuses = too_long
-    changes = {"data": str(data), "contact": "me@example.org", "model": served.model}
+    changes = {"contact": "me@example.org", "model": served.model}
     read = read_pipeline(PIPELINE, str(tmp_path / "out"), changes)
     with json_service(wiki) as service:
         for run in read.runs:
@@ -98,12 +109,12 @@ def test_every_command_of_the_pipeline_leads_to_the_next_and_the_last_to_a_table
                 rest += ["--api", service.url]
             if command == "table" and not HAS_FANOUTQA:
                 # Its scorer is a package.
-                rest.remove("fanoutqa/*/Llama-3.1-70B-Instruct")
-            COMMANDS[command](rest)
+                rest += ["--cells", "frames/*", "multihoprag/*"]
+            {"fetch": fetch, **RUN}[command](rest)
     assert {"oldid": ["11"]}.items() <= parse_qs(urlsplit(service.requests[0].path).query).items()
     shown = capsys.readouterr().out
     assert "frames" in shown and "multihoprag" in shown and served.model.rpartition("/")[2] in shown
-    assert (tmp_path / "out/noteswriting_table_2.html").is_file()
+    assert (tmp_path / "out/noteswriting_table_2_pages.html").is_file()
     cells = {path.name: path for path in (tmp_path / "out/cells").iterdir()}
     (renact,) = (path for name, path in cells.items() if name.startswith("frames-renact"))
     # Of FRAMES the paper takes the questions of multiple constraints.
@@ -122,8 +133,8 @@ def test_the_plan_is_printed_and_the_contact_has_to_be_given(tmp_path, capsys):
     pipeline.main([PIPELINE, "--dry_run", "true", "--set", "contact=me@example.org"])
     commands = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
     assert [shlex.split(line)[1] for line in commands] == [
-        *("pages", "corpus", "index") * 2,
-        *("corpus", "index", "table"),
+        *("fetch", "pages", "corpus", "index") * 2,
+        *("fetch", "corpus", "index", "table"),
     ]
     with pytest.raises(UserError, match="contact has no value; add --set contact=VALUE"):
         pipeline.main([PIPELINE, "--dry_run", "true"])

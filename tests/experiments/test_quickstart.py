@@ -1,5 +1,7 @@
 """The quickstart is a pipeline file with two folders as options."""
 
+import nvidia_smi
+import pytest
 import yaml
 
 from notewriter.experiments import quickstart
@@ -38,3 +40,66 @@ def test_the_base_model_and_the_trained_one_are_served_and_asked_alike():
 def test_pairs_and_the_evaluation_before_share_a_server():
     titles = [run.title for run in read_pipeline(quickstart.FILE).runs if run.serve == "models/SmolLM2-135M-Instruct"]
     assert titles == ["roll out and label pairs", "evaluate before"]
+
+
+def printed(capsys, *options):
+    """The commands of a dry run."""
+    quickstart.main(["--dry_run", "true", *options])
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def on_a_gpu(tmp_path, monkeypatch):
+    """Make this a machine with such GPUs, with packages for them, and a hub that has the models `there`."""
+
+    def make(*gpus, there=True):
+        nvidia_smi.install(monkeypatch, tmp_path / "bin", *gpus)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(quickstart, "runs_on_cpu", lambda: False)
+        monkeypatch.setattr(quickstart, "commit_on_hub", lambda name: "c0ffee" if there else None)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("gpu", "there", "model"),
+    [
+        pytest.param(nvidia_smi.A100, True, "SmolLM2-1.7B-Instruct", id="80 GB"),
+        pytest.param(nvidia_smi.RTX_4090, True, "SmolLM2-360M-Instruct", id="24 GB"),
+        pytest.param(nvidia_smi.T4, True, "SmolLM2-135M-Instruct", id="16 GB"),
+        pytest.param(nvidia_smi.A100, False, "SmolLM2-135M-Instruct", id="80 GB without the hub"),
+    ],
+)
+def test_on_a_gpu_the_same_commands_train_there_the_largest_model_that_can_be_had(on_a_gpu, capsys, gpu, there, model):
+    on_a_gpu(gpu, there=there)
+    with_gpu = printed(capsys)
+    assert f"fetch model HuggingFaceTB/{model} --output_dir models/{model}\n" in with_gpu
+    assert (
+        f"train dpo --accelerate single --config dpo/quickstart_smollm2 --model_name_or_path models/{model}" in with_gpu
+    )
+    on_a_gpu()
+    without = printed(capsys)
+    assert with_gpu.replace(model, "SmolLM2-135M-Instruct").replace("single", "cpu") == without
+
+
+def test_a_model_that_is_there_is_not_asked_for(on_a_gpu, tmp_path, capsys):
+    on_a_gpu(nvidia_smi.A100, there=False)
+    (tmp_path / "models/SmolLM2-360M-Instruct").mkdir(parents=True)
+    assert "HuggingFaceTB/SmolLM2-360M-Instruct" in printed(capsys)
+    assert "--model_name_or_path models/own" in printed(capsys, "--model_dir", "models/own")
+
+
+def test_packages_for_the_cpu_stay_there_beside_a_gpu(on_a_gpu, monkeypatch, capsys):
+    on_a_gpu(nvidia_smi.A100)
+    monkeypatch.setattr(quickstart, "runs_on_cpu", lambda: True)
+    assert "--accelerate cpu" in printed(capsys)
+
+
+def test_nothing_in_its_files_is_for_one_kind_of_machine():
+    files = [
+        RECIPES / "dpo/quickstart_smollm2.yaml",
+        *(RECIPES / kind / "quickstart.yaml" for kind in ("data", "eval")),
+    ]
+    assert not [
+        file for file in files if {"use_cpu", "bf16", "enforce_eager"} & set(file.read_text().replace(":", " ").split())
+    ]

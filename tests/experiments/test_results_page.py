@@ -109,6 +109,7 @@ def test_tests_named_in_the_file_come_first_corrected_for_all_of_them(experiment
     # With the seed as the unit: two means of 0.5 and 0.6, whose t interval is 0.55 ± 12.706 * 0.05.
     assert far[5:] == ["+0.550 \\[-0.085, +1.185\\]", "0.058", "2 x 8"]
     assert "\\*" not in text[text.index("## Differences") :]
+    assert "With 2 seeds the first interval is too narrow where trainings differ much" in text
     assert "## Primary tests" not in page(experiment(), tmp_path)
 
 
@@ -141,6 +142,9 @@ def test_the_best_control_is_chosen_on_a_set_of_its_own(experiment, runs, tmp_pa
     ((test, before, after, *_),) = primary_rows(text)
     assert (test, before, after) == ("f1: best control (lead) → trained, held out", "0.100", "0.750")
     assert "The best control in a score is the highest of lead, first on questions to choose on." in text
+    section = text[text.index("## Against the best control") : text.index("## Scores")]
+    assert "minus that of lead" in section and "| trained | +0.650 " in section and "| first |" not in section
+    assert "![gain-f1](page-gain-f1.svg)" in text and "+0.650" in (tmp_path / "page-gain-f1.svg").read_text()
     assert "![curves](page-curves.svg)" in text
     curve = (tmp_path / "page-curves.svg").read_text()
     assert "held out: Token F1" in curve and "best control" in curve

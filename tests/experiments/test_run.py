@@ -68,7 +68,7 @@ def test_a_variable_can_have_another_value(read):
 )
 def test_a_result_follows_from_the_command(read, command, result):
     (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [{"title": "t", "command": command}]})).runs
-    assert run.results() == ({1: Path(result.replace("%a", "1"))} if result else {})
+    assert run.results() == ({1: [Path(result.replace("%a", "1"))]} if result else {})
 
 
 def test_a_run_comes_after_the_one_before_unless_it_says_otherwise(read):

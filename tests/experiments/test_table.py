@@ -9,8 +9,9 @@ from benchmark_files import write_two_questions
 from notewriter.corpora.published import PUBLISHED, Published
 from notewriter.experiments import table
 from notewriter.experiments.grid import Substitutes, read_grid
-from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, gpu_seconds
+from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
 from notewriter.ground.errors import UserError
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD, DryRunArguments
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
 PAPER = {
@@ -198,6 +199,31 @@ def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, 
     assert not served.endpoint.requests
 
 
+def test_what_a_table_costs_is_known_before_anything_is_there(write, tmp_path):
+    """Stand-ins have the length of the corpus's passages and the number of the published questions."""
+    paper = PAPER | {
+        "benchmarks": {"musique": {"dataset": "musique", "index": ["wiki"], "temperature": 0.0}},
+        "variables": PAPER["variables"] | {"corpora": "corpora"},
+        "corpora": {"dpr": {"words": 100}, "pages": {"words": 500, "read": 1000}},
+        "indexes": {"wiki": {"corpus": "dpr"}},
+    }
+    rows = [{"method": ["direct", "vanilla"], "model": "Other"}]
+
+    def tokens(**changes):
+        grid = read_grid(write(rows, paper=paper | changes, columns=["musique"]), {}, Substitutes())
+        costs = cost_of(grid, grid.cells, DryRunArguments(), tmp_path, stand_ins=True)
+        return {cost.name.split("/")[1]: cost for cost in costs.values()}
+
+    costs = tokens()
+    assert {cost.questions for cost in costs.values()} == {2417}
+    assert [cost.calls for cost in costs.values()] == [2417, 2417]
+    # Five passages.
+    more = costs["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
+    assert 500 < more / 2417 / TOKENS_A_WORD < 600
+    longer = tokens(indexes={"wiki": {"corpus": "pages"}})["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
+    assert 5000 < longer / 2417 / TOKENS_A_WORD < 5100
+
+
 def test_gpu_seconds_are_operations_by_the_assumed_shares():
     assert gpu_seconds(1e6, 0, 8) == pytest.approx(2 * 8e9 * 1e6 / (PREFILL * PEAK))
     assert gpu_seconds(0, 1e6, 8) == pytest.approx(2 * 8e9 * 1e6 / (DECODE * PEAK))
@@ -306,14 +332,19 @@ def test_an_interruption_ends_the_command(write, run, monkeypatch):
 def over_an_index(write, slices, monkeypatch):
     """Writes a table over an index of two passages that is said to be of a corpus of so many, beside a value inside."""
 
-    def table(passages, retriever="BM25"):
+    def table(passages, **index):
         monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
         row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
         rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
         monkeypatch.setattr("notewriter.experiments.table.published_rows", lambda: rows)
-        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", "retriever": retriever}}
-        variables = PAPER["variables"] | {"indexes": slices[1]}
-        paper = PAPER | {"variables": variables, "indexes": indexes, "options": {"index": ["{{ indexes }}/one"]}}
+        indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", **index}}
+        variables = PAPER["variables"] | {"indexes": slices[1], "corpora": "corpora"}
+        paper = PAPER | {
+            "variables": variables,
+            "corpora": {"multihoprag": {}},
+            "indexes": indexes,
+            "options": {"index": ["{{ indexes }}/one"]},
+        }
         return write([{"method": "vanilla", "model": "Other"}], paper=paper)
 
     return table
@@ -334,7 +365,7 @@ def test_another_corpus_is_named_in_the_table_and_has_no_mark(over_an_index, run
 
 
 def test_another_retriever_is_named_too(over_an_index, run):
-    printed = run(over_an_index(2, retriever="e5-base-v2"))
+    printed = run(over_an_index(2, encoder="intfloat/e5-base-v2"))
     assert "Other (another retriever: BM25)" in printed and "100 ✓" not in printed
 
 

@@ -139,11 +139,16 @@ def test_a_file_of_another_revision_is_replaced(hub: Hub, frames: Release, monke
     assert (frames.folder / "test.tsv").read_bytes().endswith(b"1871\n")
 
 
-def test_files_that_were_copied_by_hand_are_found(hub: Hub) -> None:
+def test_files_that_were_copied_by_hand_are_found(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = release("frames").folder
     folder.mkdir(parents=True)
     (folder / "test.tsv").write_bytes(FRAMES)
     assert question_file("frames", FETCHED, None) == str(folder / "test.tsv")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    unchecked("dataset", "frames")
+    assert f"{folder}: is there, and cannot be checked without the internet" in caplog.text
 
 
 # Archives and parts
@@ -179,8 +184,8 @@ def test_a_folder_of_an_archive_and_a_compressed_file_are_unpacked(hub: Hub) -> 
     nq = release("nq")
     record = json.dumps({"question": "Who?", "answers": ["Mira"], "ctxs": []}).encode() + b"\n"
     hub.publish_release(nq, {nq.files[2].here: record})
-    unchecked("dataset", "nq", "--split", "lost_in_the_middle")
-    assert nq.path("lost_in_the_middle", "dataset", "nq").read_bytes() == record
+    unchecked("dataset", "nq", "--split", "contexts")
+    assert nq.path("contexts", "dataset", "nq").read_bytes() == record
 
 
 def test_parts_are_joined_without_room_for_both(hub: Hub, tmp_path: Path) -> None:
@@ -373,8 +378,7 @@ def test_a_token_goes_to_the_hub_alone_and_is_written_nowhere(
     hub.publish_release(INDEXES["wiki-18-e5-flat"], {"e5_Flat.index": bytes(1000)})
     hub.publish_release(release("popqa"), {"popQA.tsv": b"id\n"})
     unchecked("index", "wiki-18-e5-flat")
-    with pytest.raises(UserError):
-        unchecked("dataset", "popqa")
+    unchecked("dataset", "popqa")
     assert f"Bearer {TOKEN}" in hub.authorizations
     assert hub.authorizations_elsewhere == {None}
     shown = capsys.readouterr()
@@ -396,6 +400,16 @@ def test_a_dry_run_says_what_from_where_its_licence_and_size_and_downloads_nothi
     assert hub.served == 0 and not frames.folder.exists()
 
 
+def test_a_dry_run_without_the_internet_says_what_is_known(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fetch.main(["index", "wiki-18-e5-flat", "--dry_run", "true"])
+    assert "\nto download: 64.6 GB; free: " in capsys.readouterr().out
+    fetch.main(["dataset", "nq", "--dry_run", "true"])
+    assert "\nto download: over 15 MB; free: " in capsys.readouterr().out
+
+
 def test_the_list_has_every_name_with_size_and_licence(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     fetch.main([])
     told = capsys.readouterr().out
@@ -403,6 +417,9 @@ def test_the_list_has_every_name_with_size_and_licence(hub: Hub, capsys: pytest.
         for name, each in releases().items():
             assert re.search(rf"^{kind} +{re.escape(name)} .*{re.escape(each.licence)}$", told, re.M)
     assert not hub.requests
+    with pytest.raises(SystemExit):
+        fetch.main(["--help"])
+    assert told in capsys.readouterr().out
 
 
 def test_an_unknown_kind_or_name_lists_those_that_are_known(hub: Hub) -> None:

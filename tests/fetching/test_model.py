@@ -65,6 +65,10 @@ def test_without_a_folder_a_model_is_in_the_cache_of_the_hub(
     served = published.served
     fetch_model(HUB_ID, None)
     assert published.served == served
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    fetch_model(HUB_ID, None)
+    with pytest.raises(UserError, match="cannot be reached"):
+        fetch_model("someone/else", None)
 
 
 def test_a_dry_run_says_the_size_and_the_licence_and_fetches_nothing(
@@ -129,6 +133,15 @@ def test_a_disk_that_is_too_small_is_said_before_the_download(
     with pytest.raises(UserError, match=r"needs .* and 1 kB are free; free some space"):
         fetch_model(HUB_ID, tmp_path / "model")
     assert published.served == 0
+
+
+def test_a_proxy_and_a_name_that_is_none_are_told(published: Hub, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a/b/c: is no name of a model on the Hub; write OWNER/NAME"):
+        fetch_model("a/b/c", tmp_path / "model")
+    published.is_proxy = True
+    with pytest.raises(UserError, match=r"did not send the file .*; a proxy or a login may stand before it"):
+        fetch_model(HUB_ID, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("unreachable")

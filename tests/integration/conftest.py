@@ -94,17 +94,24 @@ def cluster_env(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def vllm(cluster_env: Path, tmp_path: Path) -> Path:
-    """Jobs find the stand-in in place of vLLM; gives the file in which it tells of itself."""
+@pytest.fixture(scope="session")
+def vllm_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH whose package vllm is the stand-in."""
+    site = tmp_path_factory.mktemp("site")
     for module in ("openai/api_server", "cli/main"):
-        file = tmp_path / "site/vllm/entrypoints" / f"{module}.py"
+        file = site / "vllm/entrypoints" / f"{module}.py"
         file.parent.mkdir(parents=True)
         shutil.copy(HERE / "vllm_stand_in.py", file)
         (file.parent / "__init__.py").touch()
     for folder in ("vllm", "vllm/entrypoints"):
-        (tmp_path / "site" / folder / "__init__.py").touch()
+        (site / folder / "__init__.py").touch()
+    return site
+
+
+@pytest.fixture
+def vllm(cluster_env: Path, vllm_package: Path, tmp_path: Path) -> Path:
+    """Jobs find the stand-in in place of vLLM; gives the file in which it tells of itself."""
     told = tmp_path / "told.txt"
     with open(cluster_env, "a") as settings:
-        settings.write(f"export PYTHONPATH={tmp_path}/site:{ROOT}:{ROOT}/tests\nexport VLLM_TOLD={told}\n")
+        settings.write(f"export PYTHONPATH={vllm_package}:{ROOT}:{ROOT}/tests\nexport VLLM_TOLD={told}\n")
     return told

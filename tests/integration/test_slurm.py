@@ -232,8 +232,8 @@ def test_the_quickstart_runs_as_jobs_from_the_world_to_the_report(
     content["variables"]["test"] += " --limit 4"
     (train,) = (run for run in content["runs"] if " train dpo " in run["command"])
     train["needs"] = {"nodes": 2}
-    command = train["command"].replace("--accelerate cpu ", "--accelerate cpu_ddp ")
-    train["command"] = f"{command} --max_steps 2 --dtype float32 --disable_tqdm true"
+    content["variables"]["accelerate"] = "cpu_ddp"
+    train["command"] = f"{train['command']} --max_steps 2 --dtype float32 --disable_tqdm true"
     file, run = tmp_path / "quickstart.yaml", tmp_path / "run"
     file.write_text(yaml.safe_dump(content))
     pipeline = read_pipeline(file, str(run), {"model_dir": str(model)})

@@ -1,6 +1,7 @@
 """What vLLM is to job scripts: a module that serves at a port, and one that helps it on another node.
 
-At SIGTERM the first finishes what is in flight. Both tell where they run, in the file VLLM_TOLD.
+At SIGTERM the first finishes what is in flight. Both tell where they run, in the file VLLM_TOLD. VLLM_REPLY names the
+function of fake_endpoint that replies.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import signal
 import threading
 import time
 
-from fake_endpoint import make_server
+import fake_endpoint
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in ("port", "nnodes", "node-rank"):
@@ -23,7 +24,8 @@ with open(os.environ["VLLM_TOLD"], "a") as told:
     told.write(f"{os.environ.get('SLURMD_NODENAME')}: {ranks}{', headless' if given.headless else ''}\n")
 if given.headless:
     time.sleep(600)
-server, known = make_server(port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
+reply = getattr(fake_endpoint, os.environ.get("VLLM_REPLY", "default_reply"))
+server, known = fake_endpoint.make_server(reply, port=given.port, delay=float(os.environ.get("VLLM_DELAY", "0")))
 known.model = given.served_model_name
 server.daemon_threads = False
 signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())

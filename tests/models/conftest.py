@@ -19,7 +19,7 @@ import argparse, json, os, subprocess, sys, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int)
 arguments, _ = parser.parse_known_args()
-told = {"pid": os.getpid(), "argv": sys.argv[1:], "kv_cache": os.environ["VLLM_CPU_KVCACHE_SPACE"]}
+told = {"pid": os.getpid(), "argv": sys.argv[1:], "kv_cache": os.environ.get("VLLM_CPU_KVCACHE_SPACE")}
 behaviour = os.environ.get("STAND_IN", "serve")
 if behaviour == "die":
     print("INFO loading")
@@ -68,6 +68,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], li
     (package / "entrypoints" / "openai" / "api_server.py").write_text(STAND_IN)
     log = tmp_path / "told.jsonl"
     sleep = time.sleep
+    monkeypatch.setattr(serving, "runs_on_cpu", lambda: True)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{TESTS}")
     monkeypatch.setenv("STAND_IN_LOG", str(log))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))

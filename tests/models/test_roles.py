@@ -20,6 +20,9 @@ from notewriter.models.nodes import Place
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.resources import check_inputs, open_resources
 
+CPU = {"dtype": "float32", "enforce_eager": True}
+"""The options of a server on a CPU without bfloat16 units."""
+
 
 def test_sampling_is_general_with_exceptions_by_stage():
     arguments = ModelArguments(temperature=0.2, max_tokens=50, stage_sampling={"deepnote/answer": {"max_tokens": 9}})
@@ -57,6 +60,8 @@ def test_numbers_that_every_server_refuses_are_found_before_one_is_asked(setting
 def served(monkeypatch):
     """Records each server instead of starting it: (path, options, log's name, port), then `"stopped"`."""
     calls = []
+    monkeypatch.setattr("notewriter.models.serve_options.runs_on_cpu", lambda: True)
+    monkeypatch.setattr("notewriter.models.serve_options.number_format", lambda: "float32")
 
     @contextlib.contextmanager
     def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
@@ -93,7 +98,7 @@ def test_a_checkpoint_is_served_under_its_name_and_known_by_its_weights(tmp_path
     assert "weights of models/tiny" in endpoint.identity
     # How it is served, such as its precision, changes replies too.
     assert "float32" in endpoint.identity
-    options = {"dtype": "float32", "served_model_name": "tiny"}
+    options = CPU | {"served_model_name": "tiny"}
     assert served == [("models/tiny", options, "vllm-policy.log", 9000), "stopped"]
 
 
@@ -119,7 +124,7 @@ def test_files_that_options_name_are_known_by_their_contents(tmp_path, served, o
 
 
 def test_options_that_name_no_files_leave_the_identity_as_it_was(tmp_path, served):
-    options = {"dtype": "float32", "chat_template": "{{ messages }}" * 1000, "tokenizer": "owner/name", "seed": 0}
+    options = CPU | {"chat_template": "{{ messages }}" * 1000, "tokenizer": "owner/name", "seed": 0}
     ((endpoint, _),) = given_roles(tmp_path, serve="models/tiny", serve_options=options).values()
     assert endpoint.identity == f"weights of models/tiny {json.dumps(options, sort_keys=True)}"
 
@@ -170,14 +175,14 @@ def test_a_served_models_template_is_checked_with_its_own_variables(tmp_path, se
 @pytest.mark.parametrize(
     ("settings", "recorded"),
     [
-        pytest.param({"serve": "models/tiny"}, {"dtype": "float32"}, id="served"),
-        pytest.param({"models": {"notes": {"serve": "models/tiny"}}}, {"dtype": "float32"}, id="served in a role"),
-        pytest.param({"serve": "x", "serve_options": {"dtype": "half"}}, {"dtype": "half"}, id="the user's word"),
+        pytest.param({"serve": "models/tiny"}, CPU, id="served"),
+        pytest.param({"models": {"notes": {"serve": "models/tiny"}}}, CPU, id="served in a role"),
+        pytest.param({"serve": "x", "serve_options": {"dtype": "half"}}, CPU | {"dtype": "half"}, id="the user's word"),
         pytest.param({"base_url": "http://node7:8000/v1", "model": "m"}, {}, id="served elsewhere"),
     ],
 )
-def test_the_configuration_names_the_number_format_that_the_processor_decided(monkeypatch, settings, recorded):
-    monkeypatch.setattr("notewriter.models.serve_options._runs_on_cpu", lambda: True)
+def test_the_configuration_names_what_the_processor_decided(monkeypatch, settings, recorded):
+    monkeypatch.setattr("notewriter.models.serve_options.runs_on_cpu", lambda: True)
     monkeypatch.setattr("notewriter.models.serve_options.number_format", lambda: "float32")
     assert asdict(ModelArguments(**settings))["serve_options"] == recorded
 

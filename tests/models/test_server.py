@@ -71,7 +71,7 @@ def test_a_server_that_takes_long_says_so_every_minute(stand_in, model, tmp_path
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_the_server_and_the_log_are_told_the_number_format(stand_in, model, tmp_path, monkeypatch, caplog, on_cpu):
-    monkeypatch.setattr(serve_options, "_runs_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(serve_options, "runs_on_cpu", lambda: on_cpu)
     monkeypatch.setattr(serve_options, "number_format", lambda: "float32")
     with caplog.at_level("INFO"), serve(model, log=tmp_path / "vllm.log"):
         assert ("--dtype" in stand_in()[0]["argv"]) == on_cpu
@@ -89,7 +89,8 @@ async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stan
     assert completion.text
     assert not is_running(told["pid"])
     port = server.base_url.split(":")[-1].removesuffix("/v1")
-    assert told["argv"][:-1] == ["--model", model, "--host", "127.0.0.1", "--port", port, "--dtype", "float32"]
+    where = ["--model", model, "--host", "127.0.0.1", "--port", port]
+    assert told["argv"][:-1] == [*where, "--dtype", "float32", "--enforce-eager"]
     # It is last, so it overrides abbreviations and options files.
     assert told["argv"][-1] == "--no-trust-remote-code"
     assert (tmp_path / "logs" / "vllm.log").exists()
@@ -122,6 +123,14 @@ def test_the_users_environment_goes_before_ours(stand_in, model, tmp_path, monke
         monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", given)
     with serve(model, log=tmp_path / "log"):
         assert stand_in()[0]["kv_cache"] == used
+
+
+def test_settings_of_the_cpu_are_not_those_of_a_gpu(stand_in, model, tmp_path, monkeypatch):
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    monkeypatch.setattr("notewriter.models.server.runs_on_cpu", lambda: False)
+    with serve(model, log=tmp_path / "log"):
+        assert stand_in()[0]["kv_cache"] is None
+    assert "VLLM_NO_USAGE_STATS=1" in (tmp_path / "log").read_text()
 
 
 def test_a_port_in_use_is_named(stand_in, model, tmp_path):

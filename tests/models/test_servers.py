@@ -42,6 +42,53 @@ def run(*paths: str, **options) -> dict[str, str]:
         return {path: each.base_url for path, each in running.items()}
 
 
+@pytest.fixture
+def placed(monkeypatch, started):
+    """Makes this a machine of so many GPUs; returns each server's options of memory and its devices."""
+    calls = []
+    record = servers.serve
+
+    def serve(path, options, *, place=None, **settings):
+        calls.append((Path(path).name, options.get("gpu_memory_utilization"), place and place.devices))
+        return record(path, options, place=place, **settings)
+
+    def make(gpus):
+        monkeypatch.setattr(servers, "serve", serve)
+        monkeypatch.setattr(servers, "runs_on_cpu", lambda: False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus))))
+        return calls
+
+    return make
+
+
+def test_servers_on_one_gpu_get_equal_shares_of_its_memory(placed):
+    calls = placed(1)
+    run("a", "b")
+    run("a")
+    assert calls == [("a", 0.46, None), ("b", 0.46, None), ("a", None, None)]
+
+
+def test_a_share_that_the_user_gives_stays(placed):
+    calls = placed(1)
+    run("a", "b", gpu_memory_utilization=0.3)
+    assert [share for _, share, _ in calls] == [0.3, 0.3]
+
+
+def test_servers_with_a_gpu_each_have_the_whole_of_it(placed):
+    calls = placed(2)
+    run("a", "b")
+    assert calls == [("a", None, "0"), ("b", None, "1")]
+
+
+def test_a_command_leaves_the_gpus_of_its_parents_servers_alone(placed, monkeypatch, tmp_path):
+    calls = placed(4)
+    with keep() as parent:
+        parent.start([Wanted("policy", {"tensor_parallel_size": 2})], tmp_path / "vllm.log")
+        monkeypatch.setenv(*parent.environment().copy().popitem())
+    run("judge")
+    assert calls == [("policy", None, None), ("judge", None, "2")]
+
+
 def test_a_lone_runs_servers_stop_with_it(started):
     run("a")
     run("a")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiny_encoders import save_encoder
 
 from notewriter.data.world.generation import generate
 from notewriter.ground.errors import UserError
@@ -28,28 +29,6 @@ sentence_transformers = pytest.importorskip("sentence_transformers", reason="nee
 
 WORLD = generate(3, {"test": 12})["test"]
 QUESTIONS = [question.question for question in WORLD.questions]
-
-
-def save_encoder(folder: Path, seed: int = 0, **options) -> Path:
-    """A random BERT that reads letters, and the mean of its outputs."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    letters = [prefix + chr(code) for code in range(33, 127) for prefix in ("", "##")]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    bert = folder.with_name(folder.name + "-bert")
-    bert.mkdir()
-    (bert / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizerFast(str(bert / "vocab.txt"), model_max_length=128).save_pretrained(bert)
-    torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(pieces), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
-    BertModel(config).save_pretrained(bert)
-    parts = sentence_transformers.sentence_transformer.modules
-    modules = [parts.Transformer(str(bert)), parts.Pooling(32)]
-    sentence_transformers.SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder))
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,28 @@ def test_the_default_is_what_the_machine_is(
     assert launched[0][1:4] == [str(train.PROFILES / f"{name}.yaml"), "--num_processes", processes]
 
 
+@pytest.mark.parametrize(
+    ("profile", "seen", "left"),
+    [
+        pytest.param("single", None, "0", id="one process gets the first of four"),
+        pytest.param("single", "2,3", "2", id="or the first that it may see"),
+        pytest.param("ddp", None, None, id="a process for each gets all"),
+        pytest.param("cpu", None, None, id="the CPU gets none"),
+    ],
+)
+def test_a_single_process_sees_a_single_gpu(
+    launched: list[list[str]], monkeypatch: pytest.MonkeyPatch, profile: str, seen: str | None, left: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen or "")
+    if seen is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+
+    train.main(["dpo", "--accelerate", profile])
+
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == left
+
+
 def test_several_machines_start_the_processes_of_all(
     launched: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

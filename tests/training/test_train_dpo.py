@@ -451,7 +451,23 @@ def test_a_gpu_computes_in_bfloat16_and_deepspeed_on_a_cpu_does_not(
     monkeypatch.setattr(training_options, "number_format", lambda: "bfloat16")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert training_options.computes_in_bfloat16(use_cpu, deepspeed) is bf16
+
+
+def test_a_gpu_that_emulates_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    assert not training_options.computes_in_bfloat16(use_cpu=False, deepspeed=False)
+
+
+def test_the_profile_of_the_cpu_trains_there_beside_a_gpu_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(training_options, "number_format", lambda: "float32")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    training = DPOConfiguration(output_dir=str(tmp_path))
+    assert (training.use_cpu, training.bf16) == (True, False)
 
 
 @pytest.mark.parametrize(

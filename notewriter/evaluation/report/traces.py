@@ -10,6 +10,7 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.report.runs import Run, shares
+from notewriter.ground.records import Message
 from notewriter.pages import packed
 
 CHUNK = 50
@@ -137,19 +138,24 @@ def _step(step: Step, source: int | None) -> dict[str, object]:
 
 
 def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
-    """For each note the number of the note that it was written from, -1 for the first; None for other steps.
-
-    That is the latest note that appears in its prompt (a method may have discarded newer ones), else the latest.
-    """
+    """For each note the number of the note that it was written from, -1 for the first; None for other steps."""
     notes: list[str] = []
     for step in steps:
         if isinstance(step, Retrieval) or step.role != NOTES_ROLE:
             yield None
             continue
-        sent = "\n".join(message["content"] for message in step.messages)
-        used = [number for number, note in enumerate(notes) if note and note in sent]
-        yield used[-1] if used else len(notes) - 1
+        yield note_before(step.messages, notes)
         notes.append(step.text.strip())
+
+
+def note_before(messages: Sequence[Message], notes: Sequence[str]) -> int:
+    """The number of the note that a note was written from by its prompt; -1 where there is none.
+
+    That is the latest note that appears in the prompt (a method may have discarded newer ones), else the latest.
+    """
+    sent = "\n".join(message["content"] for message in messages)
+    used = [number for number, note in enumerate(notes) if note and note in sent]
+    return used[-1] if used else len(notes) - 1
 
 
 def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:

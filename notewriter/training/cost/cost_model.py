@@ -117,6 +117,18 @@ class Load:
     """Trained tokens of the longest row."""
 
 
+def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> Load:
+    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
+    computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
+    return Load(
+        rows=len(computed),
+        forward_tokens=sum(computed),
+        longest=max(computed),
+        longest_sequence=max(prompt + max(completions) for prompt, *completions in sizes),
+        trained=max(sum(completions) for _, *completions in sizes),
+    )
+
+
 @dataclass
 class MachineArguments:
     """The machine that an estimate is for."""

@@ -28,10 +28,10 @@ def check_base(training: TrainingArguments, model: ModelConfig) -> str:
     """
     if training.process_index != 0:
         logging.disable(logging.INFO)
-    adapter = Checkpoint(model.model_name_or_path or "")
+    adapter = Checkpoint(model.model_name_or_path or "", model.model_revision)
     if adapter.is_adapter:
         adapter.base.check()
-        base = adapter.path
+        base = str(adapter.folder)
     else:
         base = named_base(model)
     if Path(training.output_dir or "").resolve() == Path(base).resolve():
@@ -66,8 +66,13 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
 
 
 def loading_options(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
-    """The options that the base model is loaded with: ModelConfig's, overridden by `model_init_kwargs`."""
+    """The options that the base model is loaded with: ModelConfig's, overridden by `model_init_kwargs`.
+
+    On a GPU the whole model is loaded there, as far as TRL lets a process load onto one. TRL's own `device_map` "auto"
+    would leave what does not fit on the CPU and train hundreds of times slower, without a word.
+    """
     return {
+        **({"device_map": {"": str(training.device)}} if training.device.type == "cuda" else {}),
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,

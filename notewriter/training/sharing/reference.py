@@ -42,8 +42,8 @@ WITHOUT_EFFECT = {
 }
 """Settings of a model's configuration that cannot change its log-probs."""
 
-RESOLVED = {"revision", "dtype", "attn_implementation"}
-"""Loading options whose outcome the loaded model shows."""
+RESOLVED = {"revision", "dtype", "attn_implementation", "device_map"}
+"""Loading options whose outcome the loaded model shows, or which have none on log-probs."""
 
 COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 """What TRL calls the summed log-probs of a pair's completions under the reference."""

@@ -153,7 +153,7 @@ def test_too_few_paragraphs_are_a_warning(musique, tmp_path, tokenizer, caplog):
     assert "6 of 6 questions have fewer than 48000 tokens" in caplog.text
 
 
-def test_documents_of_lost_in_the_middle_are_read(tmp_path, tokenizer):
+def test_documents_of_contexts_are_read(tmp_path, tokenizer):
     record = {
         "question": "who?",
         "answers": ["a"],

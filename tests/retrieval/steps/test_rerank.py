@@ -5,6 +5,7 @@ import re
 
 import pytest
 from fake_endpoint import fake_endpoint
+from tiny_encoders import save_reranker
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
@@ -20,29 +21,9 @@ PASSAGES = [Passage(f"p{number}", f"Page {number}", f"text {number}") for number
 def cross_encoder(tmp_path_factory):
     """A random BERT that reads letters, with one output."""
     pytest.importorskip("sentence_transformers", reason="needs the extra `dense`")
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("models") / "reranker"
-    folder.mkdir()
-    letters = [prefix + chr(code) for code in range(33, 127) for prefix in ("", "##")]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
-    for labels in (1, 3):
-        torch.manual_seed(0)
-        config = BertConfig(
-            vocab_size=len(pieces),
-            hidden_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            num_labels=labels,
-        )
-        target = folder if labels == 1 else folder.with_name("three")
-        BertForSequenceClassification(config).save_pretrained(target)
-        BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(target)
-    return str(folder)
+    folder = tmp_path_factory.mktemp("models")
+    save_reranker(folder / "three", labels=3)
+    return str(save_reranker(folder / "reranker"))
 
 
 async def test_a_cross_encoder_reorders_the_candidates_by_its_scores_and_leaves_the_rest(cross_encoder):

@@ -3,13 +3,17 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, sft
+from notewriter.training.model.weights import loading_options
 
 LACKING = "model.layers.1.mlp.up_proj.weight"
 
@@ -39,3 +43,13 @@ def test_sft_refuses_it(four_steps: Callable[..., list[str]], incomplete: Path, 
     Dataset.from_list([{"messages": messages, "dataset": "musique"}] * 4).to_parquet(str(tmp_path / "train.parquet"))
     with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING}"):
         sft.main(four_steps(data=tmp_path, model_name_or_path=incomplete))
+
+
+@pytest.mark.parametrize(
+    ("device", "map_of_devices"), [("cpu", None), ("cuda:0", {"": "cuda:0"})], ids=["the CPU", "a GPU"]
+)
+def test_on_a_gpu_the_whole_model_is_loaded_there(device: str, map_of_devices: dict[str, str] | None) -> None:
+    training = SimpleNamespace(device=torch.device(device), model_init_kwargs=None)
+    assert loading_options(training, ModelConfig("m")).get("device_map") == map_of_devices
+    training.model_init_kwargs = {"device_map": "auto"}
+    assert loading_options(training, ModelConfig("m"))["device_map"] == "auto"

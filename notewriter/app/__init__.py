@@ -1,0 +1,1 @@
+"""The page on this machine: one small web application, for the person who started it alone."""

@@ -1,0 +1,200 @@
+"""Asking: a question answered step by step as it happens, by one player or by two side by side."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from notewriter.app.application import Render
+from notewriter.artifacts.traces import Generation, Retrieval, Step
+from notewriter.evaluation.asking import AskArguments, answer, cost_of, cost_of_step, prepared
+from notewriter.evaluation.report.traces import NOTES_ROLE, note_before
+from notewriter.ground.config import check
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+from notewriter.ground.text import without_surrogates
+from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.pages.differences import merged_differences
+from notewriter.retrieval.chain import Part
+from notewriter.rollouts.method import Method
+from notewriter.rollouts.resources import Resources, open_resources
+
+logger = logging.getLogger(__name__)
+
+PATH = "/ask"
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who answers: a method with its models.
+
+    Args:
+        name: what tells it from the other.
+        arguments: its options.
+        models: its models.
+        method: its method.
+        parts: its retriever.
+        roles: the endpoints of its models.
+    """
+
+    name: str
+    arguments: AskArguments
+    models: ModelArguments
+    method: Method
+    parts: Sequence[Part]
+    roles: Roles
+
+
+@contextmanager
+def player(arguments: AskArguments, models: ModelArguments, folder: Path) -> Iterator[Player]:
+    """A player, whose servers stay while the block runs.
+
+    Raises:
+        UserError: an option is not valid, or a server cannot be started.
+    """
+    method, parts = prepared(arguments, models)
+    if models.serve:
+        logger.info("starting a server for %s", models.serve)
+    with served_models(models, folder) as roles:
+        names = dict.fromkeys(endpoint.model for endpoint, _ in roles.values())
+        yield Player(f"{arguments.method} with {', '.join(names)}", arguments, models, method, parts, roles)
+
+
+def changed(
+    arguments: AskArguments, models: ModelArguments, changes: dict[str, Any]
+) -> tuple[AskArguments, ModelArguments]:
+    """The options of the player beside: those of the first with these changes.
+
+    Raises:
+        UserError: there is no such option, or a value is not valid.
+    """
+    own, of_models = ({each.name for each in fields(kind)} for kind in (AskArguments, ModelArguments))
+    if unknown := changes.keys() - own - of_models:
+        raise UserError(f"beside: unknown option {min(unknown)!r}; give options of `notewriter ask`")
+    beside = replace(arguments, **{name: value for name, value in changes.items() if name in own})
+    models = replace(models, **{name: value for name, value in changes.items() if name in of_models})
+    check(beside)
+    check(models)
+    return beside, models
+
+
+class Asking:
+    """The players and what they share while the page is open; `asking` opens it."""
+
+    def __init__(self, players: Sequence[tuple[Player, Resources]]) -> None:
+        self._players = players
+        self._salt = secrets.token_hex()
+
+    def sides(self, question: str, blind: bool) -> list[tuple[Player, Resources]]:
+        """The players from left to right; blind, the order is drawn for each question."""
+        turned = blind and hashlib.sha256((self._salt + question).encode("utf-8", "replace")).digest()[0] % 2
+        return [*self._players][:: -1 if turned else 1]
+
+    def routes(self, render: Render) -> list[Route]:
+        """The pages: the form with the answers' places, and the events that fill one of these."""
+
+        async def page(request: Request) -> Response:
+            question, blind = _asked(request)
+            names = [player.name for player, _ in self.sides(question, blind)]
+            return render("ask.html.jinja", here=PATH, question=question, blind=blind, names=names)
+
+        async def stream(request: Request) -> Response:
+            question, blind = _asked(request)
+            sides = self.sides(question, blind)
+            side = request.query_params.get("side", "")
+            if not question or side not in map(str, range(len(sides))):
+                return Response("no such question or side\n", 400)
+            told = (
+                f"data: {json.dumps(event)}\n\n" async for event in events(question, *sides[int(side)], blind=blind)
+            )
+            return StreamingResponse(told, media_type="text/event-stream")
+
+        return [Route(PATH, page), Route(f"{PATH}/events", stream)]
+
+
+def _asked(request: Request) -> tuple[str, bool]:
+    question = without_surrogates(request.query_params.get("question", "").strip())
+    return question, "blind" in request.query_params
+
+
+@asynccontextmanager
+async def asking(players: Sequence[Player]) -> AsyncIterator[Asking]:
+    """The players with their connections, which are closed at the end.
+
+    Raises:
+        UserError: an endpoint or the retriever cannot be used.
+    """
+    async with AsyncExitStack() as opened:
+        resources = [
+            await opened.enter_async_context(open_resources(each.models, each.roles, each.parts)) for each in players
+        ]
+        yield Asking(list(zip(players, resources, strict=True)))
+
+
+async def events(question: str, player: Player, resources: Resources, *, blind: bool = False) -> AsyncIterator[Event]:
+    """What a page shows of an answer: an event for each step as it is finished, then one of the answer or the error.
+
+    The rollout ends where nobody reads on. Blind, nothing says which method or model it is.
+    """
+    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    notes: list[str] = []
+    start = time.perf_counter()
+
+    def tell(step: Step, passages: Sequence[Passage]) -> None:
+        queue.put_nowait(_event_of(step, passages, notes, blind))
+
+    async def run() -> Event:
+        try:
+            trace = await answer(question, player.method, player.arguments, resources, tell)
+        except UserError as error:
+            return {"kind": "error", "text": str(error)}
+        except Exception as error:
+            logger.exception("the question %r failed", question)
+            return {"kind": "error", "text": f"{type(error).__name__}; the terminal says more"}
+        finally:
+            queue.put_nowait(None)
+        cost = "" if blind else cost_of(trace, time.perf_counter() - start)
+        return {"kind": "answer", "text": trace.answer, "note": trace.note or "", "cost": cost}
+
+    running = asyncio.create_task(run())
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+        yield await running
+    finally:
+        running.cancel()
+
+
+def _event_of(step: Step, passages: Sequence[Passage], notes: list[str], blind: bool) -> Event:
+    """A step as the page shows it; a note is added to `notes` and compared with the one that it was written from."""
+    if isinstance(step, Retrieval):
+        found = [{"title": passage.title, "text": passage.text} for passage in passages]
+        return {"kind": "search", "query": step.query, "passages": found, "cost": f"{step.seconds:.2f} s"}
+    text = step.text.strip()
+    previous = ""
+    if is_note := step.role == NOTES_ROLE:
+        number = note_before(step.messages, notes)
+        previous = notes[number] if number >= 0 else ""
+        notes.append(text)
+    return {
+        "kind": "write",
+        "stage": step.stage.rpartition("/")[2].replace("_", " "),
+        "is_note": is_note,
+        "text": text,
+        # A first note is not marked as a whole.
+        "words": merged_differences(previous, text) if previous else [(text, "kept")],
+        "cost": "" if blind else cost_of_step(step) if isinstance(step, Generation) else "without a model",
+    }

@@ -1,0 +1,118 @@
+"""Judging by hand: two texts at a time, blind, one key each; every answer is kept as it is given."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from notewriter.app.application import Render
+from notewriter.artifacts.hand_labels import PREFERENCES, HandLabel, Preference, read_hand_labels
+from notewriter.data.by_hand.items import Item, left_index
+from notewriter.ground.jsonl import Journal
+from notewriter.ground.locks import locked
+from notewriter.pages.differences import marked_differences
+
+PATH = "/judge"
+
+
+class Judging:
+    """One person's way through the items, in their order, and the labels so far; `judging` opens it."""
+
+    def __init__(self, items: Sequence[Item], judge: str, seed: int, journal: Journal) -> None:
+        self.items, self.judge, self.seed = items, judge, seed
+        self.journal = journal
+        self.labels = read_hand_labels(journal.path)
+        self._places = {item.id: place for place, item in enumerate(items)}
+        self._shown: dict[str, float] = {}
+
+    @property
+    def done(self) -> int:
+        """How many of the items have a label."""
+        return sum(item.id in self.labels for item in self.items)
+
+    @property
+    def next_place(self) -> int:
+        """The place of the first item without a label; the number of items where all have one."""
+        return next((place for place, item in enumerate(self.items) if item.id not in self.labels), len(self.items))
+
+    def sides(self, item: Item) -> tuple[str, str]:
+        """An item's texts as this person sees them, left and right."""
+        left = left_index(item, self.seed, self.judge)
+        return item.texts[left], item.texts[1 - left]
+
+    def show(self, place: int) -> tuple[Item, tuple[str, str]]:
+        """The item at a place and its sides; the clock of its answer begins."""
+        item = self.items[place]
+        self._shown[item.id] = time.monotonic()
+        return item, self.sides(item)
+
+    def answer(self, identifier: str, preferred: Preference) -> None:
+        """Keep an answer, which replaces an earlier one of the same item.
+
+        Raises:
+            KeyError: there is no such item.
+            UserError: it cannot be written.
+        """
+        now = time.monotonic()
+        item = self.items[self._places[identifier]]
+        left, right = self.sides(item)
+        label = HandLabel(
+            item=item.id,
+            judge=self.judge,
+            question_id=item.question_id,
+            stage=item.stage,
+            dataset=item.dataset,
+            left=left,
+            right=right,
+            preferred=preferred,
+            seconds=round(now - self._shown.get(item.id, now), 1),
+        )
+        self.journal.append(label.to_dict())
+        self.labels[item.id] = label
+
+    def routes(self, render: Render) -> list[Route]:
+        """The pages: an item to judge, and where its answer is sent."""
+
+        async def page(request: Request) -> Response:
+            at = request.query_params.get("at", "")
+            # Places in addresses begin at 1.
+            place = min(int(at) - 1, len(self.items)) if at.isdecimal() and int(at) else self.next_place
+            progress = {"done": self.done, "all": len(self.items), "place": place, "here": PATH}
+            if place == len(self.items):
+                return render("judged.html.jinja", **progress, path=self.journal.path)
+            item, sides = self.show(place)
+            label = self.labels.get(item.id)
+            return render(
+                "judge.html.jinja",
+                **progress,
+                item=item,
+                sides=marked_differences(*sides),
+                given=label.preferred if label else None,
+            )
+
+        async def receive(request: Request) -> Response:
+            form = parse_qs((await request.body()).decode("utf-8", "replace"))
+            item, preferred = (form.get(name, [""])[0] for name in ("item", "preferred"))
+            if item not in self._places or preferred not in PREFERENCES:
+                return Response("no such item or answer\n", HTTPStatus.BAD_REQUEST)
+            self.answer(item, preferred)
+            return RedirectResponse(PATH, HTTPStatus.SEE_OTHER)
+
+        return [Route(PATH, page), Route(PATH, receive, methods=["POST"])]
+
+
+@contextmanager
+def judging(items: Sequence[Item], judge: str, seed: int, folder: Path) -> Iterator[Judging]:
+    """A person's way through the items, with what they answered before; no other page has it meanwhile.
+
+    Raises:
+        UserError: the folder cannot be written, another page judges under this name, or a label is damaged.
+    """
+    with locked(folder, folder / f".{judge}.lock"), Journal(folder / f"{judge}.jsonl") as journal:
+        yield Judging(items, judge, seed, journal)

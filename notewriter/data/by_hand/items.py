@@ -1,0 +1,243 @@
+"""What people judge: two texts that answer the same, from pairs or from the notes of two runs, in a random order."""
+
+import hashlib
+import heapq
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.pairs import SCHEMA, SIDES, Pair, read_pairs, source_of
+from notewriter.artifacts.predictions import Prediction, read_predictions
+from notewriter.artifacts.traces import Generation, read_traces
+from notewriter.data.dataset.splits import split_files
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Message
+from notewriter.rollouts.parsing import without_thinking
+
+NOTE = "note"
+"""The stage of items that are the final notes of two runs."""
+
+_QUESTION = re.compile(r"^\s*Question:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass
+class ByHandArguments:
+    """What is judged by hand."""
+
+    pairs: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "folders of pairs. What several judges labelled in folders of their own is shown once, and each of "
+            "them is compared with the person"
+        },
+    )
+    runs: list[str] | None = field(
+        default=None, metadata={"help": "two run folders over the same questions, whose notes are compared"}
+    )
+    labels: str = field(
+        default="runs/labels", metadata={"help": "folder of what people answered, NAME.jsonl for each of them"}
+    )
+
+
+@dataclass
+class SampleArguments:
+    """Which of them, and in which order."""
+
+    most: Annotated[int, Interval(ge=1)] = field(
+        default=200, metadata={"help": "how many are judged at most, drawn at random; the same ones by every person"}
+    )
+    seed: int = field(default=0, metadata={"help": "of the draw, the order and the sides"})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Two texts to choose from.
+
+    Args:
+        id: of the texts and what they answer, whoever labelled them.
+        question_id: the question.
+        stage: the stage that wrote them, or `NOTE`.
+        dataset: the benchmark; empty where it is unknown.
+        context: what a person reads first: the prompt, or the question with its gold answers.
+        question: the question's text; empty where the prompt does not have it after the word `Question:`.
+        texts: both, in an order that says nothing.
+        preferred: automatic judge -> the index of the text that it preferred.
+        pair: the row that the item was made from, or that notes of two runs make which answer the same prompt; None for
+            other notes.
+        split: of the row.
+    """
+
+    id: str
+    question_id: str
+    stage: str
+    dataset: str
+    context: list[Message]
+    question: str
+    texts: tuple[str, str]
+    preferred: dict[str, int]
+    pair: Pair | None = None
+    split: str = "train"
+
+
+def sample(arguments: ByHandArguments, draw: SampleArguments) -> list[Item]:
+    """The items to judge, in the order in which everybody sees them.
+
+    Raises:
+        UserError: nothing was named, files cannot be read, or there is nothing to choose from.
+    """
+
+    def rank(item: str) -> bytes:
+        return _digest(draw.seed, item)
+
+    # The texts of all would not always fit into memory.
+    drawn = set(heapq.nsmallest(draw.most, {item.id for item in _all_items(arguments)}, key=rank))
+    items = items_of(arguments, drawn.__contains__)
+    if not items:
+        raise UserError("there is nothing to judge: the notes of the two runs do not differ for any question")
+    return sorted(items.values(), key=lambda item: rank(item.id))
+
+
+def items_of(arguments: ByHandArguments, wanted: Callable[[str], bool]) -> dict[str, Item]:
+    """Items by id, those that are wanted; what several judges labelled is one of them.
+
+    Raises:
+        UserError: nothing was named, or files cannot be read.
+    """
+    items: dict[str, Item] = {}
+    for item in _all_items(arguments):
+        if wanted(item.id):
+            items.setdefault(item.id, item).preferred.update(item.preferred)
+    return items
+
+
+def left_index(item: Item, seed: int, judge: str) -> int:
+    """Which of an item's texts a person sees on the left, 0 or 1."""
+    return _digest(seed, judge, item.id)[0] % 2
+
+
+def _all_items(arguments: ByHandArguments) -> Iterator[Item]:
+    if not (arguments.pairs or arguments.runs):
+        raise UserError("nothing to judge: give --pairs FOLDER, or --runs BEFORE AFTER")
+    folders = [Path(name) for name in arguments.pairs or ()]
+    for folder in folders:
+        yield from _items_of_pairs(folder, f" ({folder.name})" if len(folders) > 1 else "")
+    if arguments.runs:
+        if len(arguments.runs) != 2:
+            raise UserError(f"runs: {len(arguments.runs)} given; give two, such as --runs runs/before runs/after")
+        yield from _items_of_runs(*map(Path, arguments.runs))
+
+
+def _items_of_pairs(folder: Path, suffix: str) -> Iterator[Item]:
+    """`suffix` tells the judge of this folder from the one of the same name in another."""
+    for path in split_files(folder):
+        for pair in read_pairs(path):
+            chosen, rejected = (pair[side][-1]["content"] for side in SIDES)  # type: ignore[literal-required]
+            texts = _ordered(chosen, rejected)
+            yield Item(
+                id=_identity(pair["prompt"], texts),
+                question_id=pair["question_id"],
+                stage=pair["stage"],
+                dataset=pair.get("dataset") or "",
+                context=pair["prompt"],
+                question=asked[-1] if (asked := _QUESTION.findall(pair["prompt"][-1]["content"])) else "",
+                texts=texts,
+                preferred={f"{pair.get('judge') or 'unknown judge'}{suffix}": texts.index(chosen)},
+                pair=pair,
+                split=path.stem,
+            )
+
+
+def _items_of_runs(before: Path, after: Path) -> Iterator[Item]:
+    """The questions whose notes differ; scores stand in for judges, and so does each run, which prefers its own."""
+    runs = {path: read_predictions(path / "predictions.jsonl") for path in (before, after)}
+    dataset = read_metrics(before / "metrics.json").dataset
+    written = [_note_steps(path / "traces.jsonl") for path in (before, after)]
+    for identifier, first in runs[before].items():
+        second = runs[after].get(identifier)
+        if second is None or second.question != first.question:
+            continue
+        if not (first.note and second.note) or first.note == second.note:
+            continue
+        texts = _ordered(first.note, second.note)
+        context: list[Message] = [
+            {"role": "question", "content": first.question},
+            {"role": "gold answers", "content": "\n".join(first.answers)},
+        ]
+        yield Item(
+            id=_identity(context, texts),
+            question_id=identifier,
+            stage=NOTE,
+            dataset=dataset,
+            context=context,
+            question=first.question,
+            texts=texts,
+            preferred={judge: texts.index(note) for judge, note in _preferred_notes(before, first, after, second)},
+            pair=_pair_of_notes(identifier, dataset, *(steps.get(identifier) for steps in written)),
+        )
+
+
+def _note_steps(path: Path) -> dict[str, tuple[str, Generation]]:
+    """Question -> the method and the model call that wrote the final note; empty without a file of traces."""
+    if not path.is_file():
+        return {}
+    return {
+        trace.question_id: (trace.method, step)
+        for trace in read_traces(path)
+        for step in trace.generations
+        if trace.note and without_thinking(step.text).strip() == trace.note
+    }
+
+
+def _pair_of_notes(
+    question_id: str, dataset: str, before: tuple[str, Generation] | None, after: tuple[str, Generation] | None
+) -> Pair | None:
+    """The notes of two runs as a pair, with the one after as chosen, where both answer the same prompt."""
+    if before is None or after is None or before[1].messages != after[1].messages:
+        return None
+    method, step = after
+    columns: dict[str, Any] = {
+        "schema": SCHEMA,
+        "prompt": step.messages,
+        "stage": step.stage,
+        "method": method,
+        "question_id": question_id,
+        "dataset": dataset,
+        "prompt_tokens": step.completion.prompt_tokens,
+    }
+    for side, (_, each) in zip(SIDES, (after, before), strict=True):
+        columns[side] = [{"role": "assistant", "content": without_thinking(each.text).strip()}]
+        columns[f"{side}_source"] = source_of(each.sampling)
+        columns[f"{side}_tokens"] = each.completion.completion_tokens
+    pair: Any = columns
+    made: Pair = pair
+    return made
+
+
+def _preferred_notes(before: Path, first: Prediction, after: Path, second: Prediction) -> Iterator[tuple[str, str]]:
+    yield f"always {before}", first.note
+    yield f"always {after}", second.note
+    for name in first.scores.keys() & second.scores.keys():
+        better = metric_named(name).better
+        gain = second.scores[name] - first.scores[name]
+        if better and gain:
+            yield name, second.note if (gain > 0) == (better == "higher") else first.note
+
+
+def _ordered(*texts: str) -> tuple[str, str]:
+    first, second = sorted(texts, key=_digest)
+    return first, second
+
+
+def _identity(context: Iterable[Message], texts: tuple[str, str]) -> str:
+    return _digest(json.dumps([list(context), texts])).hex()[:24]
+
+
+def _digest(*parts: object) -> bytes:
+    return hashlib.sha256(":".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()

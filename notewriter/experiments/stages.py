@@ -1,0 +1,404 @@
+"""The stages of a paper's table, from an empty folder to its page: they follow from its file and the chosen cells.
+
+Each is a run of a pipeline, with an estimate of what it takes. A stage works in a folder that is named by what it
+makes, so that tables share corpora, indexes and cells.
+"""
+
+import contextlib
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from notewriter.corpora.published import PUBLISHED
+from notewriter.corpora.sources import SOURCES
+from notewriter.datasets import BENCHMARKS
+from notewriter.experiments.cells import folders as cell_folders
+from notewriter.experiments.grid import Cell, Grid, indexes_of
+from notewriter.experiments.run import Needs
+from notewriter.experiments.table_cost import DECODE, PREFILL, CellCost, gpu_seconds
+from notewriter.ground.errors import UserError
+from notewriter.ground.releases import File, Release
+from notewriter.models.checkpoint import Checkpoint, is_hub_id
+from notewriter.models.nodes import size_of
+from notewriter.pages.tables import Table
+from notewriter.retrieval.published import INDEXES
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD
+
+GB = 1e9
+
+WORDS_A_SECOND = 3e6
+"""Of documents that `notewriter corpus` reads: the slowest figure of docs/results.md, 32,000 passages of 100 words."""
+
+BM25_SECONDS, BM25_GB, BM25_BYTES = 0.33e-6, 0.2e-6, 9.4
+"""A word's seconds on two cores, a passage's memory, and a word's bytes on the disk (docs/results.md, "Indexes")."""
+
+TEXT_BYTES = 6.7
+"""A word's bytes in a corpus (docs/results.md: 0.6 GB for a million passages of 90 words)."""
+
+VECTOR_BYTES = 4 * 768
+"""A passage's bytes in a flat index, with the encoders of the papers."""
+
+COPIED_A_SECOND = 0.2e9
+"""Bytes of published vectors that are read, checked and written: assumed."""
+
+START_HOURS = 0.1
+"""Until the servers of a model answer: assumed."""
+
+MEMORY_GB_A_GPU = 60
+
+ASSUMED = (
+    "Estimated: corpora and BM25 by rates measured on two cores, models and encoders on A100s at "
+    f"{PREFILL:.0%} of their peak for prompts and passages and {DECODE:.0%} for replies (assumed), loops run to their "
+    "limits, replies are as long as --reply_share says."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A run of a pipeline, and what it takes.
+
+    Args:
+        title: its name.
+        command: the words of its command.
+        after: the titles of the stages that it needs.
+        result: the files by which it is known to be finished.
+        needs: CPUs, memory and GPUs.
+        hours: with these; None where nothing is known.
+        downloads: what is downloaded -> its bytes; None where nobody states them.
+        disk: bytes that stay, beside what is downloaded.
+        dollars: of models that are paid by the call.
+    """
+
+    title: str
+    command: list[str]
+    after: list[str] = field(default_factory=list)
+    result: list[str] = field(default_factory=list)
+    needs: Needs = field(default_factory=Needs)
+    hours: float | None = None
+    downloads: Mapping[str, float | None] = field(default_factory=dict)
+    disk: float = 0
+    dollars: float = 0
+
+    @property
+    def kind(self) -> str:
+        """The command of notewriter: `fetch`, `corpus`, `index` or `table`."""
+        return self.command[1]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all its results are there."""
+        return bool(self.result) and all(Path(each).exists() for each in self.result)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of one GPU."""
+        return self.needs.gpus * (self.hours or 0)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The entry of a pipeline's file. Slurm ends a job after twice the estimated hours."""
+        needs = {name: getattr(self.needs, name) for name in ("cpus", "memory_gb", "gpus")}
+        needs["hours"] = max(1, math.ceil(2 * self.hours)) if self.hours else None
+        entry = {
+            "title": self.title,
+            "command": shlex.join(self.command),
+            "result": self.result,
+            "after": self.after,
+            "needs": {name: each for name, each in needs.items() if each},
+        }
+        # Without `after` a run comes after the one before it.
+        return {name: each for name, each in entry.items() if each or name == "after"}
+
+
+def stages_of(
+    grid: Grid,
+    cells: Sequence[Cell],
+    costs: Mapping[str, CellCost],
+    output: Path,
+    table: Sequence[str],
+    *,
+    check: bool = True,
+) -> list[Stage]:
+    """The stages of some cells, in an order in which they can be done.
+
+    Args:
+        grid: the table.
+        cells: those that can run (`Cell.lacks` is empty).
+        costs: the cost of each by its folder.
+        output: where the folders of the cells are.
+        table: the command that evaluates cells and writes the page, without `--cells`.
+        check: whether files that are not the published ones are refused.
+    """
+    folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(grid, cell)))
+    corpora = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
+    fetched: dict[str, Stage] = {}
+    for stage in (
+        *(stage for cell in cells for stage in _dataset(cell)),
+        *(_source(grid, corpus) for corpus in corpora),
+        *(_vectors(vectors) for folder in folders if (vectors := grid.indexes[folder].vectors)),
+        *(stage for cell in cells for stage in _models(grid, cell)),
+    ):
+        # One after another: some share a folder, and all share the line.
+        after = list(fetched)[-1:]
+        command = stage.command if check else [*stage.command, "--check", "false"]
+        fetched.setdefault(stage.title, replace(stage, command=command, after=after))
+    built = [_corpus(grid, name) for name in corpora] + [_index(grid, folder) for folder in folders]
+    by_model: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_model.setdefault(cell.model, []).append(cell)
+    evaluated = [_evaluation(grid, some, costs, output, table) for some in by_model.values()]
+    page = Stage(
+        title="write the table",
+        command=[*table, *_selection(grid, cells)],
+        after=[stage.title for stage in evaluated],
+        needs=Needs(cpus=2, memory_gb=8),
+    )
+    return [*fetched.values(), *built, *evaluated, page]
+
+
+def _indexes(grid: Grid, cell: Cell) -> list[str]:
+    """The folders of the table's own indexes that a cell searches."""
+    return [folder for folder in indexes_of(cell.options) if folder in grid.indexes]
+
+
+def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> Stage:
+    files = list(files)
+    return Stage(
+        title=" ".join(["fetch", kind, name, *options[1::2]]),
+        command=["notewriter", "fetch", kind, name, *options],
+        result=[str(release.folder / file.here) for file in files],
+        downloads={" ".join(file.addresses): file.size or file.about for file in files},
+    )
+
+
+def _dataset(cell: Cell) -> Iterator[Stage]:
+    """The questions of a cell; nothing where they are in a file of the user's."""
+    name, split = cell.options["dataset"], cell.options.get("split")
+    if "path" not in cell.options:
+        yield _questions(name, split)
+
+
+def _questions(name: str, split: str | None) -> Stage:
+    release = BENCHMARKS[name].source
+    assert release is not None
+    split = split or release.splits[0]
+    return _fetch("dataset", name, release, release.of_split(split), ["--split", split])
+
+
+def _source(grid: Grid, name: str) -> Stage:
+    """The documents of a corpus."""
+    corpus = grid.corpora[name]
+    if corpus.dataset:
+        return _questions(corpus.dataset, corpus.questions)
+    source = corpus.source or name
+    release = SOURCES[source].files
+    assert isinstance(release, Release)
+    return _fetch("corpus", source, release, release.files)
+
+
+def _vectors(name: str) -> Stage:
+    return _fetch("index", name, INDEXES[name], INDEXES[name].files)
+
+
+def _models(grid: Grid, cell: Cell) -> Iterator[Stage]:
+    """The encoders, rerankers and served models of a cell, as far as they are on the Hub."""
+    encoders = [grid.indexes[folder].encoder for folder in _indexes(grid, cell)]
+    rerankers = [part.get("rerank") for part in cell.options.get("retriever") or []]
+    sizes = {
+        name: grid.encoders[name].gigabytes if name in grid.encoders else None
+        for name in [*encoders, *rerankers]
+        if name
+    }
+    for name, billions in _served(grid, cell).items():
+        # Two bytes a parameter.
+        sizes[name] = 2 * billions if billions else None
+    for name, gigabytes in sizes.items():
+        if is_hub_id(name):
+            yield Stage(
+                title=f"fetch model {name}",
+                command=["notewriter", "fetch", "model", name],
+                result=_cached(name),
+                downloads={name: gigabytes and gigabytes * GB},
+            )
+
+
+def _cached(name: str) -> list[str]:
+    """A file of a model that is complete in the Hub's cache; none of one that is not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")
+    with contextlib.suppress(UserError):
+        if isinstance(file, str):
+            Checkpoint(Path(file).parent).check()
+            return [file]
+    return []
+
+
+def _served(grid: Grid, cell: Cell) -> dict[str, float | None]:
+    """The models that are served for a cell, with their parameters in billions, if these are known."""
+    known = not grid.substitutes.model
+    roles = {"policy": cell.options, **cell.options.get("models", {})}
+    served = {each["serve"]: cell.plays.billions_of(role) for role, each in roles.items() if each.get("serve")}
+    if cell.judge and cell.judge.judgements and (judge := cell.judge.options.get("serve")):
+        served[judge] = cell.judge.plays.billions_of("policy")
+    return {name: billions if known else None for name, billions in served.items()}
+
+
+def _gpus(cell: Cell) -> int:
+    """The GPUs of the servers of a cell; the judge's start when the others have ended."""
+    general = cell.options.get("serve_options", {})
+    roles = [cell.options, *cell.options.get("models", {}).values()]
+    sizes = {each["serve"]: size_of(general | each.get("serve_options", {})) for each in roles if each.get("serve")}
+    judge = cell.judge.options if cell.judge and cell.judge.judgements else {}
+    judging = size_of(judge.get("serve_options", {})) if judge.get("serve") else 0
+    return max(sum(sizes.values()) * int(cell.options.get("replicas", 1)), judging)
+
+
+def _passages(grid: Grid, name: str) -> int:
+    """How many passages a corpus has."""
+    return grid.corpora[name].passages or PUBLISHED[name].documents
+
+
+def _corpus(grid: Grid, name: str) -> Stage:
+    corpus, folder = grid.corpora[name], f"{grid.corpora_folder}/{name}"
+    words = _passages(grid, name) * corpus.words
+    command = ["notewriter", "corpus", "--source", corpus.source or name]
+    if corpus.dataset:
+        command += ["--dataset", corpus.dataset]
+    given = {"--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
+    command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    return Stage(
+        title=f"make corpus {name}",
+        command=[*command, "--output_dir", folder],
+        after=[_source(grid, name).title],
+        result=[f"{folder}/manifest.json"],
+        needs=Needs(cpus=2, memory_gb=4),
+        hours=words / WORDS_A_SECOND / 3600,
+        disk=words * TEXT_BYTES,
+    )
+
+
+def _index(grid: Grid, folder: str) -> Stage:
+    index = grid.indexes[folder]
+    passages, words = _passages(grid, index.corpus), grid.corpora[index.corpus].words
+    command = ["notewriter", "index", "--path", f"{grid.corpora_folder}/{index.corpus}/corpus.jsonl", "--index", folder]
+    after = [f"make corpus {index.corpus}"]
+    if index.encoder is None:
+        needs = Needs(cpus=2, memory_gb=math.ceil(1 + passages * BM25_GB))
+        hours, disk = passages * words * BM25_SECONDS / 3600, passages * words * BM25_BYTES
+    else:
+        command += ["--encoder", index.encoder]
+        after.append(f"fetch model {index.encoder}")
+        disk = passages * (VECTOR_BYTES + words * TEXT_BYTES)
+        if index.vectors:
+            command += ["--vectors", index.vectors]
+            after.append(f"fetch index {index.vectors}")
+            needs, hours = Needs(cpus=4, memory_gb=16), disk / COPIED_A_SECOND / 3600
+        else:
+            hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, grid.encoders[index.encoder].billions) / 3600
+            needs = Needs(gpus=8 if hours > 8 else 1)
+            hours /= needs.gpus
+    return Stage(
+        title=f"index {Path(folder).name}",
+        command=command,
+        after=after,
+        result=[f"{folder}/manifest.json"],
+        needs=needs,
+        hours=hours,
+        disk=disk,
+    )
+
+
+def _evaluation(
+    grid: Grid, cells: Sequence[Cell], costs: Mapping[str, CellCost], output: Path, table: Sequence[str]
+) -> Stage:
+    """The cells of one model, which share a server."""
+    needed = [stage.title for cell in cells for stage in (*_dataset(cell), *_models(grid, cell))]
+    needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(grid, cell)]
+    gpus = max(map(_gpus, cells))
+    # An exact search reads all vectors, which should stay in memory.
+    vectors = [
+        _passages(grid, grid.indexes[folder].corpus) * VECTOR_BYTES / GB
+        for cell in cells
+        for folder in _indexes(grid, cell)
+        if grid.indexes[folder].encoder
+    ]
+    paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
+    # With a judgement begun, nothing but its command tells whether it is finished.
+    results = [] if any(cell.judge and cell.judge.judgements for cell in cells) else cells
+    return Stage(
+        title=f"evaluate {cells[0].model}",
+        command=[*table, *_selection(grid, cells), "--page", "false"],
+        after=list(dict.fromkeys(needed)),
+        result=[f"{folder}/metrics.json" for cell in results for folder in cell_folders(grid, output, cell)],
+        needs=Needs(gpus=gpus, memory_gb=max(MEMORY_GB_A_GPU * gpus, math.ceil(16 + max(vectors, default=0)))),
+        hours=START_HOURS + sum(cost.gpu_hours for cost in paid) / gpus if gpus else None,
+        dollars=sum(cost.money for cost in paid),
+    )
+
+
+def _selection(grid: Grid, cells: Sequence[Cell]) -> list[str]:
+    """The option that selects these cells of a table, by a pattern for each model and, if it must be, benchmark."""
+    patterns: list[str] = []
+    for model in dict.fromkeys(cell.model for cell in cells):
+        patterns += _patterns(grid, [cell for cell in cells if cell.model == model])
+    return ["--cells", *patterns] if len(cells) < len(grid.cells) else []
+
+
+def _patterns(grid: Grid, cells: Sequence[Cell]) -> list[str]:
+    names = [cell.name for cell in cells]
+    everywhere = [f"*/{cells[0].model}"]
+    by_benchmark = [f"{benchmark}/*/{cells[0].model}" for benchmark in dict.fromkeys(cell.benchmark for cell in cells)]
+    for patterns in (everywhere, by_benchmark):
+        found = [cell.name for cell in grid.cells if any(fnmatchcase(cell.name, each) for each in patterns)]
+        if found and set(found) == set(names):
+            return patterns
+    return names
+
+
+def plan(stages: Sequence[Stage]) -> Table:
+    """The stages with what each takes, as a table."""
+    header = ["stage", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
+    rows = [
+        [
+            stage.title + (" (finished)" if stage.is_finished else ""),
+            str(stage.needs.cpus or ""),
+            str(stage.needs.memory_gb or ""),
+            str(stage.needs.gpus or ""),
+            "" if stage.hours is None else f"{stage.hours:.2f}",
+            _gigabytes(stage.downloads.values()),
+            _gigabytes([*stage.downloads.values(), *filter(None, [stage.disk])]),
+            f"{stage.dollars:,.2f}" if stage.dollars else "",
+        ]
+        for stage in stages
+    ]
+    return "", header, rows
+
+
+def sums(stages: Sequence[Stage]) -> str:
+    """What the stages that are not finished take together, a line each."""
+    left = [stage for stage in stages if not stage.is_finished]
+    # Two stages may need one file.
+    downloads = {name: size for stage in left for name, size in stage.downloads.items()}
+    size = sum(filter(None, downloads.values()))
+    unknown = [stage.title for stage in left if None in stage.downloads.values()]
+    more = f", and what is not known: {', '.join(unknown)}" if unknown else ""
+    return (
+        f"to be done: {len(left)} of {len(stages)} stages\n"
+        f"to download: {size / GB:,.1f} GB{more}\n"
+        f"on the disk: {(size + sum(stage.disk for stage in left)) / GB:,.1f} GB\n"
+        f"GPU hours: {sum(stage.gpu_hours for stage in left):,.1f}\n"
+        f"hours, one stage after another, without downloads: {sum(stage.hours or 0 for stage in left):,.1f}\n"
+        f"dollars for models that are paid by the call: {sum(stage.dollars for stage in left):,.2f}\n{ASSUMED}\n"
+    )
+
+
+def _gigabytes(sizes: Iterable[float | None]) -> str:
+    sizes = list(sizes)
+    if None in sizes:
+        return "?"
+    return f"{sum(filter(None, sizes)) / GB:,.2f}" if sizes else ""

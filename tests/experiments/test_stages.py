@@ -1,0 +1,156 @@
+"""The stages before a table follow from its file and the chosen cells, in an order in which they can be done."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from notewriter.experiments.grid import Substitutes, read_grid
+from notewriter.experiments.run import read_pipeline
+from notewriter.experiments.stages import plan, stages_of, sums
+from notewriter.experiments.table_cost import CellCost
+
+TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_fetched(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTEWRITER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def derived(table, *patterns, substitutes=None, **changes):
+    """The stages of some cells of a table, each cell of one GPU hour and one dollar."""
+    grid = read_grid(Path(f"papers/{table}"), changes, substitutes or Substitutes())
+    cells = [cell for cell in grid.chosen(patterns) if not cell.lacks]
+    costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
+    stages = stages_of(grid, cells, costs, Path("runs/papers"), ["notewriter", "table", f"papers/{table}"])
+    return {stage.title: stage for stage in stages}
+
+
+def test_a_row_is_fetched_built_evaluated_and_written():
+    stages = derived("deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct")
+    assert list(stages) == [
+        "fetch dataset 2wikimultihopqa dev",
+        "fetch corpus ircot-2wikimultihopqa",
+        "fetch model meta-llama/Llama-3.1-8B-Instruct",
+        "make corpus ircot-2wikimultihopqa",
+        "index 2wikimultihopqa-ircot",
+        "evaluate Llama-3.1-8B-Instruct",
+        "write the table",
+    ]
+    evaluation = stages["evaluate Llama-3.1-8B-Instruct"]
+    assert evaluation.command[3:] == ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", "--page", "false"]
+    assert len(evaluation.result) == 3
+    assert (evaluation.needs.gpus, evaluation.hours) == (1, 3.1)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_stages_are_a_pipeline_in_an_order_that_can_be_done(table, tmp_path):
+    stages = derived(table)
+    seen = set()
+    for stage in stages.values():
+        assert {*stage.after} <= seen, stage.title
+        seen.add(stage.title)
+    content = {"output_dir": "runs/x", "runs": [stage.run for stage in stages.values()]}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(content))
+    runs = read_pipeline(tmp_path / "pipeline.yaml").runs
+    assert [run.argv() for run in runs] == [stage.command for stage in stages.values()]
+    assert all(run.missing() for run in runs)
+
+
+def test_indexes_that_several_cells_and_tables_search_are_the_same_stages():
+    resp, seven = derived("resp/table_2"), derived("search_r1/seven_sets")
+    shared = {"fetch corpus wiki-18", "fetch index wiki-18-e5-flat", "make corpus wiki-18", "index wiki18-e5-base-v2"}
+    assert shared <= resp.keys() & seven.keys()
+    assert all(resp[title].command == seven[title].command for title in shared)
+
+
+def test_a_corpus_of_each_question_comes_from_the_questions():
+    corpus = derived("rearag/table_1", "nq/*/ReaRAG-9B")["make corpus rearag-nq"]
+    assert corpus.after == ["fetch dataset nq contexts"]
+    assert corpus.command[2:6] == ["--source", "per-question", "--dataset", "nq"]
+
+
+def test_the_gpus_are_those_of_all_roles():
+    """The student of ReaRAG and the model that answers its searches are served side by side, on four GPUs each."""
+    stages = derived("rearag/table_1")
+    assert stages["evaluate ReaRAG-9B"].needs.gpus == 8
+    assert stages["evaluate GLM-4-9B"].needs.gpus == 1
+    api = stages["evaluate GPT-4o"]
+    assert (api.needs.gpus, api.hours, api.dollars) == (0, None, 4.0)
+    replicas = Substitutes(options={"replicas": 4})
+    assert derived("resp/table_2", substitutes=replicas)["evaluate Llama3-8B-Instruct"].needs.gpus == 4
+
+
+def test_judged_cells_are_never_taken_as_finished():
+    """A run is judged after it has its metrics."""
+    assert derived("rearag/table_1")["evaluate GLM-4-9B"].result == []
+
+
+def test_encoders_and_rerankers_are_fetched_too():
+    assert {"fetch model BAAI/bge-base-en-v1.5", "fetch model BAAI/bge-reranker-v2-m3"} <= derived(
+        "rearag/table_1"
+    ).keys()
+
+
+def test_the_time_and_size_of_an_index_are_those_that_were_measured_carried_forward():
+    """docs/results.md: BM25 of 5,000,000 passages of 90 words in 156.5 s, 1.12 GB of memory and 4.2 GB of disk."""
+    stage = derived("deepnote/table_1", "hotpotqa/*/Llama-3.1-8B-Instruct")["index hotpotqa-ircot"]
+    words = 5_233_329 * 50 / (5_000_000 * 90)
+    assert stage.hours * 3600 == pytest.approx(156.5 * words, rel=0.1)
+    assert stage.disk == pytest.approx(4.2e9 * words, rel=0.1)
+    assert 1.12 <= stage.needs.memory_gb <= 4
+
+
+def test_the_user_s_own_questions_and_indexes_are_neither_fetched_nor_built():
+    own = Substitutes(questions={"2wikimultihopqa": "mine.json"}, indexes="mine")
+    titles = derived("deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", substitutes=own)
+    assert list(titles) == [
+        "fetch model meta-llama/Llama-3.1-8B-Instruct",
+        "evaluate Llama-3.1-8B-Instruct",
+        "write the table",
+    ]
+
+
+def test_a_model_in_a_folder_is_not_fetched():
+    stages = derived("deepnote/table_1", "musique/deepnote/*DPO", dpo_llama="runs/dpo")
+    assert not [title for title in stages if title.startswith("fetch model")]
+    assert "evaluate Llama-3.1-8B-Instruct with DPO" in stages
+
+
+def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished():
+    row = ["deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct"]
+    stages = [*derived(*row).values()]
+    _, header, rows = plan(stages)
+    # The questions and the corpus are files of one archive.
+    assert [line[header.index("download, GB")] for line in rows[:3]] == ["0.26", "0.26", "16.00"]
+    assert sums(stages).splitlines()[:2] == ["to be done: 7 of 7 stages", "to download: 16.3 GB"]
+    assert "GPU hours: 3.1" in sums(stages) and "by the call: 3.00" in sums(stages)
+    for file in stages[1].result:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    assert sums(stages).splitlines()[:2] == ["to be done: 6 of 7 stages", "to download: 16.3 GB"]
+    assert plan(stages)[2][1][0] == "fetch corpus ircot-2wikimultihopqa (finished)"
+
+
+def test_a_size_that_nobody_states_is_said():
+    stages = [*derived("deepnote/table_1", "strategyqa/direct/Llama-3.1-8B-Instruct").values()]
+    assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(stages)
+    _, header, rows = plan(stages)
+    assert rows[0][header.index("download, GB")] == "?"
+
+
+def test_a_model_in_the_cache_of_the_hub_is_finished_when_it_is_complete(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = tmp_path / "hub/models--meta-llama--Llama-3.1-8B-Instruct"
+    shutil.copytree(tiny_model, model / "snapshots/abc")
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text("abc")
+    row = ["deepnote/table_1", "musique/direct/Llama-3.1-8B-Instruct"]
+    title = "fetch model meta-llama/Llama-3.1-8B-Instruct"
+    assert derived(*row)[title].is_finished
+    (model / "snapshots/abc/model.safetensors").unlink()
+    assert not derived(*row)[title].is_finished

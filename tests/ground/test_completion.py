@@ -1,0 +1,82 @@
+"""Completion, tried in a bash that has the script."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from notewriter.ground.completion import script
+from notewriter.ground.config import parse
+
+
+@dataclass
+class Options:
+    """Options of every kind that completion knows."""
+
+    top_k: int = field(default=1, metadata={"help": "a number"})
+    kind: Literal["dense", "sparse"] = field(default="dense", metadata={"help": "one of two"})
+    dry_run: bool = field(default=False, metadata={"help": "a switch"})
+
+
+def main(argv):
+    parse(Options, argv, prog="notewriter index")
+
+
+def train(argv):
+    parse(Options, argv[1:], prog=f"notewriter train {argv[0]}")
+
+
+COMMANDS = {"index": (main, []), "inspect": (main, []), "train": (train, ["dpo", "sft"])}
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """What bash offers for the last of the words of a command line."""
+    if not shutil.which("bash"):
+        pytest.skip("needs bash")
+    folder = tmp_path_factory.mktemp("completion")
+    (folder / "script").write_text(script("bash", COMMANDS))
+    (folder / "corpus.jsonl").touch()
+
+    def offers(*words):
+        program = (
+            'source ./script; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _notewriter; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            ["bash", "-c", program, "bash", *words], cwd=folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    return offers
+
+
+def test_the_first_word_is_a_command(complete):
+    assert complete("notewriter", "in") == ["index", "inspect"]
+    assert complete("notewriter", "") == ["index", "inspect", "train"]
+
+
+def test_options_are_those_of_the_command(complete):
+    assert complete("notewriter", "index", "--") == ["--help", "--top_k", "--kind", "--dry_run", "--config"]
+    assert complete("notewriter", "index", "--t") == ["--top_k"]
+    assert complete("notewriter", "unknown", "--t") == []
+
+
+def test_a_value_is_one_of_those_that_the_option_takes_or_a_file(complete):
+    assert complete("notewriter", "index", "--kind", "") == ["dense", "sparse"]
+    assert complete("notewriter", "index", "--dry_run", "t") == ["true"]
+    assert complete("notewriter", "index", "--config", "cor") == ["corpus.jsonl"]
+
+
+def test_a_command_with_words_of_its_own_completes_them(complete):
+    assert complete("notewriter", "train", "") == ["dpo", "sft"]
+    assert "--top_k" in complete("notewriter", "train", "dpo", "--t")
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+def test_zsh_takes_the_script(tmp_path):
+    (tmp_path / "_notewriter").write_text(script("zsh", COMMANDS))
+    program = "autoload -U compinit; compinit -u -D; source ./_notewriter; which _notewriter"
+    done = subprocess.run(["zsh", "-f", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "COMPREPLY" in done.stdout, done.stderr
