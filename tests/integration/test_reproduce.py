@@ -106,7 +106,7 @@ def environment(hub, vllm_package, tmp_path):
 
 def values(page: str) -> list[tuple[str, str]]:
     """The pairs of our value and the published one in the rows of a page."""
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    rows = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
     body = [row for row in rows if row[0] != "Method" and not row[0].startswith("---")]
     return [(ours, theirs) for row in body for ours, theirs in zip(row[2::2], row[3::2], strict=True)]
 
@@ -134,7 +134,7 @@ def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hu
     ) as process:
         cells = tmp_path / "runs/papers/cells"
         deadline = time.monotonic() + 300
-        while not list(cells.glob("*/traces.jsonl")):
+        while not list(cells.glob("*/run.json")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hu
 
     sent, built = hub.served, made(tmp_path)
     plan = notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW, "--dry_run", "true")
-    assert plan.count("(finished)") == 4
+    assert plan.count("(finished)") == 5
     notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW)
     assert len(values((tmp_path / "runs/papers/deepnote_table_1.md").read_text())) == 9
     finished = made(tmp_path)
