@@ -11,6 +11,7 @@ writes the table. What this takes is printed first. Run again, it goes on; what 
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,7 +19,7 @@ from typing import Literal
 import yaml
 
 from notewriter.experiments.files import changes_of
-from notewriter.experiments.grid import Substitutes, TableArguments, read_grid
+from notewriter.experiments.grid import Cell, Substitutes, TableArguments, read_grid
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import read_pipeline
 from notewriter.experiments.stages import plan, stages_of, sums
@@ -26,6 +27,8 @@ from notewriter.experiments.table_cost import cost_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.models.client import Endpoint
+from notewriter.models.connection import read_key
 from notewriter.pages.tables import aligned
 from notewriter.rollouts.rehearsal import DryRunArguments
 
@@ -76,6 +79,8 @@ def main(argv: list[str]) -> None:
     for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
         left = [cell.model for cell in cells if cell.lacks == lacks]
         sys.stdout.write(f"left out: {len(left)} cells of {left[0]}: {lacks}\n")
+    if (paid := _addresses(able)) and not read_key(Endpoint.api_key_env):
+        sys.stdout.write(f"{Endpoint.api_key_env} is not set; {', '.join(paid)} may ask for it\n")
     if dry.dry_run:
         return
     folder = output / grid.name
@@ -86,6 +91,13 @@ def main(argv: list[str]) -> None:
         sys.stdout.write(f"{path}: written; notewriter pipeline {path}, or with --on slurm\n")
     else:
         run_here(read_pipeline(path))
+
+
+def _addresses(cells: Sequence[Cell]) -> list[str]:
+    """The endpoints of models and judges that are not served here."""
+    judges = [cell.judge for cell in cells if cell.judge and cell.judge.judgements]
+    options = [*(cell.options for cell in cells), *(judge.options for judge in judges)]
+    return list(dict.fromkeys(each["base_url"] for each in options if each.get("base_url")))
 
 
 def table_command(arguments: TableArguments, substitutes: Substitutes) -> list[str]:

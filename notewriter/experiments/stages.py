@@ -4,6 +4,7 @@ Each is a run of a pipeline, with an estimate of what it takes. A stage works in
 makes, so that tables share corpora, indexes and cells.
 """
 
+import contextlib
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,11 +20,13 @@ from notewriter.experiments.cells import folders as cell_folders
 from notewriter.experiments.grid import Cell, Grid, indexes_of
 from notewriter.experiments.run import Needs
 from notewriter.experiments.table_cost import DECODE, PREFILL, CellCost, gpu_seconds
+from notewriter.ground.errors import UserError
 from notewriter.ground.releases import File, Release
-from notewriter.models.checkpoint import is_hub_id
+from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
 from notewriter.retrieval.published import INDEXES
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
 GB = 1e9
 
@@ -41,8 +44,6 @@ VECTOR_BYTES = 4 * 768
 
 COPIED_A_SECOND = 0.2e9
 """Bytes of published vectors that are read, checked and written: assumed."""
-
-TOKENS_A_WORD = 4 / 3
 
 START_HOURS = 0.1
 """Until the servers of a model answer: assumed."""
@@ -220,8 +221,21 @@ def _models(grid: Grid, cell: Cell) -> Iterator[Stage]:
             yield Stage(
                 title=f"fetch model {name}",
                 command=["notewriter", "fetch", "model", name],
+                result=_cached(name),
                 downloads={name: gigabytes and gigabytes * GB},
             )
+
+
+def _cached(name: str) -> list[str]:
+    """A file of a model that is complete in the Hub's cache; none of one that is not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")
+    with contextlib.suppress(UserError):
+        if isinstance(file, str):
+            Checkpoint(Path(file).parent).check()
+            return [file]
+    return []
 
 
 def _served(grid: Grid, cell: Cell) -> dict[str, float | None]:

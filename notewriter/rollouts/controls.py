@@ -195,6 +195,7 @@ def _player(place: str, settings: ControlOfRole) -> Player:
         if not isinstance(settings.words, str):
             raise UserError(f"{place}: words: {REPLAY} reads the notes of a finished run; give its folder")
         return Replay(empty, _replies_in(Path(settings.words)))
+    write: Write
     if settings.control == REGRESSION:
         if not settings.weights:
             raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")

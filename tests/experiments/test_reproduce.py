@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from notewriter.experiments import pipeline
 from notewriter.experiments.reproduce import main
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
 
+OPTIONS = '{"serve_options": {"max_model_len": 8192}}'
 ROW = ["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama-3.1-8B-Instruct*"]
 
 
@@ -30,11 +32,26 @@ def test_a_dry_run_says_what_it_takes_and_what_is_left_out(capsys, tmp_path):
 
 def test_the_stages_can_be_written_as_a_pipeline_up_to_the_fetching_or_the_indexes(tmp_path):
     for until, last in {"fetch": "fetch model", "index": "index musique-ircot", "table": "write the table"}.items():
-        main([*ROW, "--write", "p.yaml", "--until", until, "--limit", "20", "--set", "indexes=my indexes"])
+        main(
+            [
+                *ROW,
+                "--write",
+                "p.yaml",
+                "--until",
+                until,
+                "--limit",
+                "20",
+                "--set",
+                "indexes=my indexes",
+                "--options",
+                OPTIONS,
+            ]
+        )
         runs = read_pipeline(Path("p.yaml")).runs
         assert runs[-1].title.startswith(last)
     assert runs[-1].argv()[2:] == [
         *("papers/deepnote/table_1", "--output_dir", "runs/papers", "--set", "indexes=my indexes", "--limit", "20"),
+        *("--options", OPTIONS),
         *("--cells", "musique/deepnote/Llama-3.1-8B-Instruct"),
     ]
     assert "my indexes/musique-ircot" in runs[-3].argv()
@@ -52,3 +69,21 @@ def test_cells_that_all_lack_a_checkpoint_are_refused():
         UserError, match=r"none of the cells can run; musique/deepnote/.* with DPO: add --set dpo_llama"
     ):
         main(["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama*DPO"])
+
+
+def test_the_written_pipeline_is_one_of_jobs(tmp_path, capsys):
+    main([*ROW, "--write", "p.yaml"])
+    (tmp_path / "cluster.env").write_text("GPUS_PER_NODE=8\n")
+    capsys.readouterr()
+    pipeline.main(["p.yaml", "--on", "slurm", "--dry_run", "true", "--cluster_env", "cluster.env"])
+    jobs = {line.partition("=")[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("job_")}
+    assert len(jobs) == 7
+    evaluation = jobs["job_6"]
+    assert "--gpus-per-node=1" in evaluation and "--mem=60G" in evaluation and "--time=" in evaluation
+    assert "--dependency=afterok:$job_1:$job_3:$job_5" in evaluation
+
+
+def test_a_key_that_is_missing_is_said_before_anything_is_done(capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    main(["papers/deepnote/table_1", "--cells", "musique/direct/GPT-4o-mini", "--dry_run", "true"])
+    assert "OPENAI_API_KEY is not set; https://api.openai.com/v1 may ask for it" in capsys.readouterr().out

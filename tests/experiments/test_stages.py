@@ -1,9 +1,11 @@
 """The stages before a table follow from its file and the chosen cells, in an order in which they can be done."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import constants
 
 from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
@@ -135,7 +137,20 @@ def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished():
 
 
 def test_a_size_that_nobody_states_is_said():
-    stages = [*derived("deepnote/table_1", "asqa/direct/Llama-3.1-8B-Instruct").values()]
-    assert "to download: 16.0 GB, and what is not known: fetch dataset asqa dev\n" in sums(stages)
+    stages = [*derived("deepnote/table_1", "strategyqa/direct/Llama-3.1-8B-Instruct").values()]
+    assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(stages)
     _, header, rows = plan(stages)
     assert rows[0][header.index("download, GB")] == "?"
+
+
+def test_a_model_in_the_cache_of_the_hub_is_finished_when_it_is_complete(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = tmp_path / "hub/models--meta-llama--Llama-3.1-8B-Instruct"
+    shutil.copytree(tiny_model, model / "snapshots/abc")
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text("abc")
+    row = ["deepnote/table_1", "musique/direct/Llama-3.1-8B-Instruct"]
+    title = "fetch model meta-llama/Llama-3.1-8B-Instruct"
+    assert derived(*row)[title].is_finished
+    (model / "snapshots/abc/model.safetensors").unlink()
+    assert not derived(*row)[title].is_finished

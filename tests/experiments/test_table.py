@@ -9,8 +9,9 @@ from benchmark_files import write_two_questions
 from notewriter.corpora.published import PUBLISHED, Published
 from notewriter.experiments import table
 from notewriter.experiments.grid import Substitutes, read_grid
-from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, gpu_seconds
+from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
 from notewriter.ground.errors import UserError
+from notewriter.rollouts.rehearsal import TOKENS_A_WORD, DryRunArguments
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
 PAPER = {
@@ -196,6 +197,31 @@ def test_a_dry_run_asks_nobody_and_counts_the_papers_number_of_questions(write, 
     assert rows["hotpotqa/direct/Trained"][:2] == ["500", "1,000"]
     assert "hours on 8 A100s" in printed
     assert not served.endpoint.requests
+
+
+def test_what_a_table_costs_is_known_before_anything_is_there(write, tmp_path):
+    """Stand-ins have the length of the corpus's passages and the number of the published questions."""
+    paper = PAPER | {
+        "benchmarks": {"musique": {"dataset": "musique", "index": ["wiki"], "temperature": 0.0}},
+        "variables": PAPER["variables"] | {"corpora": "corpora"},
+        "corpora": {"dpr": {"words": 100}, "pages": {"words": 500, "read": 1000}},
+        "indexes": {"wiki": {"corpus": "dpr"}},
+    }
+    rows = [{"method": ["direct", "vanilla"], "model": "Other"}]
+
+    def tokens(**changes):
+        grid = read_grid(write(rows, paper=paper | changes, columns=["musique"]), {}, Substitutes())
+        costs = cost_of(grid, grid.cells, DryRunArguments(), tmp_path, stand_ins=True)
+        return {cost.name.split("/")[1]: cost for cost in costs.values()}
+
+    costs = tokens()
+    assert {cost.questions for cost in costs.values()} == {2417}
+    assert [cost.calls for cost in costs.values()] == [2417, 2417]
+    # Five passages.
+    more = costs["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
+    assert 500 < more / 2417 / TOKENS_A_WORD < 600
+    longer = tokens(indexes={"wiki": {"corpus": "pages"}})["vanilla"].prompt_tokens - costs["direct"].prompt_tokens
+    assert 5000 < longer / 2417 / TOKENS_A_WORD < 5100
 
 
 def test_gpu_seconds_are_operations_by_the_assumed_shares():
