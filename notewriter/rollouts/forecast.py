@@ -97,4 +97,4 @@ class Bar(tqdm):  # type: ignore[type-arg]
         return known
 
 
-BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}{postfix}]"
+BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"

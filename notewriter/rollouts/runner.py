@@ -81,6 +81,8 @@ async def for_each_question(
             unit="question",
             mininterval=interval,
             maxinterval=max(interval, 10.0),
+            # A moving average would long remember that those in flight before finish at once, from the cache.
+            smoothing=0,
         ) as bar:
 
             def tell() -> None:
