@@ -29,8 +29,8 @@ from notewriter.training.publishing.curves import curves, newest_log
 
 PATH = "/watch"
 
-RESULT_FILES = {name for _, name in RESULTS.values() if name}
-"""Files of which each is the last one that some command writes."""
+RESULT_FILES = {RESULTS[command][1] for command in ("index", "pairs", "train", "evaluate")}
+"""Files of which each is the last one that some command writes into a run folder."""
 
 CHARTS = ("training", "scores")
 
@@ -83,7 +83,8 @@ class Watching:
     def _runs(self, what: Pipeline | Path) -> Iterator[Watched]:
         if isinstance(what, Pipeline):
             for run, state, _, log in states(what):
-                folders = {path.parent for path in run.results().values() if path.parent.is_dir()}
+                results = [path for files in run.results().values() for path in files]
+                folders = {path.parent for path in results if path.parent.is_dir()}
                 # A run on this machine has no job that could say whether it is at work.
                 shown = f"unfinished, log written {_ago(log)}" if state.startswith("ended") else state
                 yield self._watched(run.title, shown, folders.pop() if len(folders) == 1 else None)

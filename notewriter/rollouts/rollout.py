@@ -11,7 +11,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates
 from notewriter.retrieval.chain import find
-from notewriter.rollouts.controls import empty
+from notewriter.rollouts.controls import Player, empty
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
@@ -69,18 +69,16 @@ class Rollout:
         the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
-        if self.resources.player(stage.role):
-            return self._controlled(stage, messages, variables)
+        if player := self.resources.player(stage.role):
+            return self._controlled(player, stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         return reply_of(stage, await self.complete(stage, messages, sampling, sample))
 
-    def _controlled(self, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """The reply of the control that plays a role, recorded as a step that is no call.
 
         It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
         """
-        player = self.resources.player(stage.role)
-        assert player
         if "passages" not in variables and player.write is not empty:
             raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
         passages = variables.get("passages", ())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from notewriter.experiments.files import read_file
 from notewriter.experiments.run import Needs, read_pipeline, training_of
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import RECIPES
@@ -158,7 +159,8 @@ def test_a_variable_that_there_is_none_of_cannot_be_set(read):
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "pipelines").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_pipelines_of_the_project_can_be_read(path):
-    assert read_pipeline(path).runs
+    to_be_given = [name for name, value in read_file(path, "").get("variables", {}).items() if value is None]
+    assert read_pipeline(path, None, dict.fromkeys(to_be_given, "given")).runs
 
 
 @pytest.mark.parametrize(
