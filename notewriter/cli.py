@@ -35,7 +35,7 @@ COMMANDS = {
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
     "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
-    "train": ("notewriter.training.train", "train a model with DPO or SFT, on any number of GPUs and machines"),
+    "train": ("notewriter.training.train", "train a model with DPO, KTO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
@@ -57,7 +57,7 @@ COMMANDS = {
     ),
     "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
-    "page": ("notewriter.app.page", "a page on this machine, to judge pairs or notes by hand"),
+    "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (
         "notewriter.data.hand_labels",
         "measure judges by what people answered on the page, and make pairs of it",

@@ -1,7 +1,8 @@
-"""`notewriter page`: a page on this machine, to ask questions and to judge by hand.
+"""`notewriter page`: a page on this machine, to ask questions, to judge by hand and to watch runs.
 
 It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
-what is judged, the options of `notewriter ask` who answers, and `--beside` a second one for comparison.
+what is judged, the options of `notewriter ask` who answers, `--beside` a second one for comparison, and `--watch` the
+runs that are watched.
 """
 
 import asyncio
@@ -41,7 +42,14 @@ class PageArguments:
         default=None,
         metadata={
             "help": "answers the same questions side by side: the options of `notewriter ask` that differ, e.g. "
-            "{model: trained} or {method: vanilla, method_options: {top_k: 5}}"
+            '{"model": "trained"} or {"method": "vanilla", "method_options": {"top_k": 5}}'
+        },
+    )
+    watch: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "what is watched: files or recipes of pipelines, and run folders or folders above them, such as "
+            "the cells of a table"
         },
     )
     page_port: Annotated[int, Interval(ge=0, le=65_535)] = field(
@@ -64,15 +72,15 @@ def main(argv: list[str]) -> None:
     try:
         import uvicorn
 
-        from notewriter.app import asking, judging
+        from notewriter.app import asking, judging, watching
         from notewriter.app.application import Section, make_app
     except ImportError as error:
         raise UserError(f"the page needs {error.name}; {install('serve')}") from error
     judges, asks = bool(by_hand.pairs or by_hand.runs), bool(models.serve or models.base_url or models.models)
-    if not (judges or asks):
+    if not (judges or asks or page.watch):
         raise UserError(
-            "nothing to show: give --pairs FOLDER or --runs BEFORE AFTER to judge by hand, or --serve or --base_url "
-            "with --index to ask"
+            "nothing to show: give --pairs FOLDER or --runs BEFORE AFTER to judge by hand, --serve or --base_url with "
+            "--index to ask, or --watch PIPELINE_OR_FOLDER"
         )
     sections: list[Section] = []
     with contextlib.ExitStack() as opened:
@@ -89,6 +97,9 @@ def main(argv: list[str]) -> None:
             judged = opened.enter_context(judging.judging(items, name, draw.seed, Path(by_hand.labels)))
             about = f"{len(items)} times two texts, as {name}"
             sections.append(Section(judging.PATH, "Judge by hand", about, judged.routes))
+        if page.watch:
+            watched = watching.Watching(page.watch)
+            sections.append(Section(watching.PATH, "Watch", ", ".join(page.watch), watched.routes))
         listener = opened.enter_context(_listener(page.page_port))
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
 

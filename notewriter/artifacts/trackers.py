@@ -58,7 +58,7 @@ def _start(name: str, folder: Path, settings: Mapping[str, Any]) -> Any:
         raise UserError(f"report_to: there is no tracker {name!r}; choose of: {', '.join(LOGGER_TYPE_TO_CLASS)}")
     if name not in {str(getattr(each, "value", each)) for each in get_available_trackers()}:
         raise UserError(f"report_to: the package of {name} is not installed; pip install {name}")
-    kind = LOGGER_TYPE_TO_CLASS[name]
+    kind: Any = LOGGER_TYPE_TO_CLASS[name]
     # A run that resumes goes on in the tracker too.
     id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     own = {

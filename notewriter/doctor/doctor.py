@@ -102,7 +102,6 @@ def look(arguments: DoctorArguments) -> list[Finding]:
     uses_gpus = bool(gpus) and not runs_on_cpu()
     small = Path("models") / SMALLEST
     models = arguments.models or ({"policy": str(small)} if small.is_dir() else {})
-    sizes = {"prompt": arguments.prompt_tokens, "completion": arguments.completion_tokens}
     with ThreadPoolExecutor(16) as pool:
 
         def ask(name: str, **options: Any) -> Future[Result]:
@@ -115,21 +114,24 @@ def look(arguments: DoctorArguments) -> list[Finding]:
         served = {role: ask("serving", model=str(model)) for role, model in models.items()}
         trained = {
             recipe: ask(
-                *("training",),
+                "training",
                 recipe=recipe,
                 model=str(small) if small.is_dir() and "smollm2" in recipe else None,
                 gpus=len(gpus) if uses_gpus else 0,
                 sharding=arguments.sharding,
-                **sizes,
+                prompt=arguments.prompt_tokens,
+                completion=arguments.completion_tokens,
             )
             for recipe in arguments.train
         }
         findings = [*machine.describe(gpus), *packages()]
     findings += torch_findings(torch.result(), gpus, uses_gpus)
     findings.append(vllm_finding(vllm.result(), uses_gpus))
-    findings += kernels(attention and attention.result(), nccl and nccl.result())
+    findings += kernels(attention.result(), nccl.result()) if attention and nccl else [NO_KERNELS]
     findings += [disk_finding(disk.result()), hub_finding(hub.result())]
     room = gpus[0].memory if uses_gpus else psutil.virtual_memory().total
+    if not room:
+        return [*findings, Finding("memory of a GPU", "note", "unknown, as of a slice of one; what fits is not known")]
     findings += [serving_finding(role, models[role], each.result(), room, uses_gpus) for role, each in served.items()]
     findings += [training_finding(recipe, each.result(), room) for recipe, each in trained.items()]
     return findings
@@ -166,10 +168,11 @@ def vllm_finding(found: Result, uses_gpus: bool) -> Finding:
     return Finding("vLLM", "ok", text)
 
 
-def kernels(attention: Result | None, nccl: Result | None) -> list[Finding]:
+NO_KERNELS = Finding("kernels", "ok", "of the CPU: PyTorch's attention; NCCL is not needed")
+
+
+def kernels(attention: Result, nccl: Result) -> list[Finding]:
     """The attention kernel of shared prompts and NCCL, both tried on the GPUs."""
-    if attention is None or nccl is None:
-        return [Finding("kernels", "ok", "of the CPU: PyTorch's attention; NCCL is not needed")]
     found = []
     if error := attention.get("error"):
         # Shared prompts then use PyTorch's slower attention.

@@ -29,7 +29,7 @@ OLDEST_GLIBC = {"x86_64": (2, 31), "aarch64": (2, 34)}
 
 def describe(gpus: Sequence[GPU]) -> list[Finding]:
     """The system, the CPU, the memory and the GPUs."""
-    return [system(), processor(), memory(), *map(gpu, gpus or [None])]
+    return [system(), processor(), memory(), *([gpu(each) for each in gpus] or [gpu(None)])]
 
 
 def system() -> Finding:

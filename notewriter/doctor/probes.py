@@ -59,20 +59,22 @@ def attention() -> Result:
     torch.manual_seed(0)
     states = [torch.randn(64, heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (8, 2, 2)]
     bounds = torch.tensor([0, 24, 64], dtype=torch.int32, device="cuda")
-    output: Any = varlen_attn(*states, bounds, bounds, 40, 40, window_size=(-1, 0), enable_gqa=True)
-    parts = [state.float().transpose(0, 1)[None].split([24, 40], dim=2) for state in states]
+    query, key, value = states
+    output: Any = varlen_attn(query, key, value, bounds, bounds, 40, 40, window_size=(-1, 0), enable_gqa=True)
+    queries, keys, values = (state.float().transpose(0, 1)[None].split([24, 40], dim=2) for state in states)
     attend = torch.nn.functional.scaled_dot_product_attention
-    exact = torch.cat([attend(*part, is_causal=True, enable_gqa=True) for part in zip(*parts, strict=True)], dim=2)
-    exact = exact[0].transpose(0, 1)
+    parts = zip(queries, keys, values, strict=True)
+    attended = [attend(query, key, value, is_causal=True, enable_gqa=True) for query, key, value in parts]
+    exact = torch.cat(attended, dim=2)[0].transpose(0, 1)
     return {"relative_error": ((output.float() - exact).norm() / exact.norm()).item()}
 
 
 def nccl(gpus: int) -> Result:
     """A sum over all GPUs by NCCL, each in a process of its own."""
-    import torch.multiprocessing
+    from torch.multiprocessing.spawn import spawn
 
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_sum, (gpus, f"file://{folder}/meet"), nprocs=gpus)
+        spawn(_sum, (gpus, f"file://{folder}/meet"), nprocs=gpus)
     return {"gpus": gpus}
 
 

@@ -12,6 +12,7 @@ from notewriter.methods import METHODS, check_index, prepare
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import Part, parts_of
+from notewriter.rollouts.controls import Player
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.rollout import Rollout
@@ -79,8 +80,8 @@ class _Told(Rollout):
         super().record(stage, messages, sampling, completion)
         self._tell(self.trace.steps[-1], ())
 
-    def _controlled(self, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
-        text = super()._controlled(stage, messages, variables)
+    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+        text = super()._controlled(player, stage, messages, variables)
         self._tell(self.trace.steps[-1], ())
         return text
 

@@ -12,7 +12,7 @@ from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
-from notewriter.experiments.values import NEXT_SEARCH, Finished, Runs, score
+from notewriter.experiments.values import NEXT_SEARCH, Difference, Finished, Runs, difference, score
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
@@ -107,7 +107,27 @@ class Experiment(Results):
         """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
         scores = {cell: score(metric, list(self.runs[cell, self.chosen_on].values())) for cell in self.controls}
         means = {cell: each.interval.mean for cell, each in scores.items() if each}
-        return max(means, key=means.__getitem__) if len(means) == len(self.controls) else ""
+        return max(means, key=means.__getitem__) if means and len(means) == len(self.controls) else ""
+
+    @functools.cached_property
+    def gains(self) -> dict[str, dict[tuple[str, str], Difference]]:
+        """Score -> (cell, set) -> the cell minus the best control, for all cells but controls and sets but `chosen_on`.
+
+        Of the scores in which a primary test names the best control, or else of the first one; empty without controls.
+        """
+        primary = [test.metric for test in self.primary if test.compare[0] == BEST]
+        best = {metric: self.best_control(metric) for metric in dict.fromkeys(primary or self.metrics[:1])}
+        return {
+            metric: {
+                (cell, of): each
+                for cell in self.cells
+                for of in self.sets
+                if cell not in self.controls and of != self.chosen_on
+                if (each := difference(metric, self.runs[control, of], self.runs[cell, of]))
+            }
+            for metric, control in best.items()
+            if control and self.chosen_on
+        }
 
     def folders(self, cell: str) -> list[Path]:
         """The finished runs of a cell on all sets."""

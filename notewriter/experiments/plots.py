@@ -5,7 +5,7 @@ from statistics import fmean
 from notewriter.artifacts.notes import Notes
 from notewriter.evaluation.notes import FACTS, first_words, note_quality
 from notewriter.experiments.experiment import BEST, Experiment
-from notewriter.experiments.values import difference, metric_shown, score
+from notewriter.experiments.values import metric_shown, score
 from notewriter.ground.records import Question
 from notewriter.pages import charts
 
@@ -19,11 +19,8 @@ CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
 def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:
     """Name -> plot: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
     shares = [metric for metric in experiment.metrics if metric_shown(metric).share]
-    if experiment.chosen_on:
-        against_best = [test.metric for test in experiment.primary if test.compare[0] == BEST]
-        each = {f"gain-{metric}": gains(experiment, metric) for metric in dict.fromkeys(against_best or shares[:1])}
-    else:
-        each = {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
+    each = {f"gain-{metric}": gains(experiment, metric) for metric in experiment.gains}
+    each = each or {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
     plots = {"curves": curves(experiment), "words": facts_over_words(experiment, notes), **each}
     return {name: plot for name, plot in plots.items() if plot}
 
@@ -42,14 +39,12 @@ def scores(experiment: Experiment, metric: str) -> str:
 
 
 def gains(experiment: Experiment, metric: str) -> str:
-    """A score of every cell that is no control minus the best control's, a group for each set; empty before any ran."""
+    """A score of every cell minus that of the best control, a group for each set; empty before any ran."""
     label, best = metric_shown(metric).label, experiment.best_control(metric)
-    cells = [cell for cell in experiment.cells if cell not in experiment.controls]
     groups: dict[str, list[charts.Dot]] = {}
     for of, title in experiment.sets.items():
-        for number, cell in enumerate(cells):
-            against = (experiment.runs.get((best, of), {}), experiment.runs[cell, of])
-            if of != experiment.chosen_on and (each := difference(metric, *against)):
+        for number, cell in enumerate(experiment.cells):
+            if each := experiment.gains[metric].get((cell, of)):
                 mean = each.found.interval
                 groups.setdefault(title, []).append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
     what = f"{label}: every cell minus {best}, the best control, with 95% intervals"

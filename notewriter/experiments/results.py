@@ -156,6 +156,7 @@ def _page(
     if finished:
         parts += [
             *_primary(experiment),
+            *_against_best(experiment),
             "## Scores",
             "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is "
             "the standard deviation over seeds.",
@@ -292,6 +293,31 @@ def _primary(experiment: Experiment) -> list[str]:
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
         "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
         markdown([("Primary tests", header, rows)]),
+    ]
+
+
+def _against_best(experiment: Experiment) -> list[str]:
+    """Every cell minus the best control, in the scores that are compared with it; empty without controls."""
+    sets = {of: title for of, title in experiment.sets.items() if of != experiment.chosen_on}
+    tables = []
+    for metric, gains in experiment.gains.items():
+        places = metric_shown(metric).decimals
+        rows = [
+            [
+                cell,
+                *(gains[cell, of].found.interval.text(places, "+") if (cell, of) in gains else NOT_RUN for of in sets),
+            ]
+            for cell in experiment.cells
+            if cell not in experiment.controls
+        ]
+        best = experiment.best_control(metric)
+        tables.append((f"{_caption(metric)} minus that of {best}", ["cell", *sets.values()], rows))
+    if not tables:
+        return []
+    return [
+        f"## Against the {BEST}",
+        f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
+        markdown(tables),
     ]
 
 

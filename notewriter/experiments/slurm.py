@@ -9,8 +9,9 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from notewriter.experiments.here import last_error
 from notewriter.experiments.run import SHARD, Needs, Pipeline, Run, training_of
@@ -142,12 +143,19 @@ def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> li
     return [*options, *([f"--cpus-per-task={cpus}"] if cpus else []), f"--mem={memory}G"]
 
 
-def status(pipeline: Pipeline) -> str:
-    """A line for each run: its state, its job, its log and, if it failed, the error there."""
+class State(NamedTuple):
+    """How far a run of a pipeline is: in words, its jobs in the order of their submission, and its log."""
+
+    run: Run
+    state: str
+    jobs: list[str]
+    log: Path
+
+
+def states(pipeline: Pipeline) -> Iterator[State]:
+    """The state of each run, by its result, its jobs in the queue and its log."""
     jobs = _read_jobs(pipeline)
     queue = _queue() if jobs and shutil.which("squeue") else {}
-    width = max(len(run.title) for run in pipeline.runs)
-    lines = []
     for run in pipeline.runs:
         mine, missing = jobs.get(run.title, []), run.missing()
         queued = [queue[job] for job in mine if job in queue]
@@ -167,7 +175,15 @@ def status(pipeline: Pipeline) -> str:
             state = "cancelled before it started"
         if run.shards > 1:
             state += f" ({run.shards - len(missing)} of {run.shards} shards have their result)"
-        parts = [f"job {', '.join(mine)}" if mine else "", str(log) if log.exists() else ""]
+        yield State(run, state, mine, log)
+
+
+def status(pipeline: Pipeline) -> str:
+    """A line for each run: its state, its job, its log and, if it failed, the error there."""
+    width = max(len(run.title) for run in pipeline.runs)
+    lines = []
+    for run, state, jobs, log in states(pipeline):
+        parts = [f"job {', '.join(jobs)}" if jobs else "", str(log) if log.exists() else ""]
         lines.append("  ".join([f"{run.title:{width}}", state, *filter(None, parts)]) + "\n")
     return "".join(lines)
 

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PATIENCE = 20.0
 """Seconds that `nvidia-smi` has: a driver that is about to fail lets it hang."""
@@ -34,7 +34,10 @@ def visible_gpus() -> list[GPU]:
     if names is None:
         return [gpu for _, gpu in listed.values()]
     seen = [name.strip() for name in names.split(",") if name.strip()]
-    return [gpu for name in seen for number, (uuid, gpu) in listed.items() if name == number or uuid.startswith(name)]
+    # A slice of one of them (MIG), which has a part of its memory.
+    slices = [replace(gpu, memory=0, free=0) for name in seen for _, gpu in [*listed.values()][:1] if name[:4] == "MIG-"]
+    whole = [gpu for name in seen for number, (uuid, gpu) in listed.items() if name == number or uuid.startswith(name)]
+    return slices + whole
 
 
 def _is_row(row: list[str]) -> bool:

@@ -83,7 +83,8 @@ def similar(question: Question, passages: Sequence[Passage], words: int | None, 
     sentences = _sentences(passages)
     if not sentences:
         return ""
-    model = encoders.load(encoder, None)
+    # The served model may need the whole of the GPU.
+    model = encoders.load(encoder, "cpu")
     query, passage = encoders.prompts(model, encoders.Encoder(encoder=encoder))
     settings = {"query_prompt": query, "passage_prompt": passage, "similarity": "cosine"}
     asked = encoders.encode(model.encode_query, [without_surrogates(question.question)], settings, "query_prompt")
@@ -194,6 +195,7 @@ def _player(place: str, settings: ControlOfRole) -> Player:
         if not isinstance(settings.words, str):
             raise UserError(f"{place}: words: {REPLAY} reads the notes of a finished run; give its folder")
         return Replay(empty, _replies_in(Path(settings.words)))
+    write: Write
     if settings.control == REGRESSION:
         if not settings.weights:
             raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")

@@ -44,7 +44,8 @@ async def expected_calls(
     An upper bound, since rehearsed loops run to their limits.
     """
     if known := estimated(folder).get("estimate"):
-        return known["tokens_in_all"].get("calls", 0) / max(1, known["questions"])
+        calls, of = float(known["tokens_in_all"].get("calls", 0)), int(known["questions"])
+        return calls / max(1, of)
     if work is None or list(parts) != without_models(parts) or any(PAID & part.keys() for part in parts):
         return None
     settings = {name: getattr(resources, name) for name in ("prompts", "retriever", "sampling", "stage_sampling")}
@@ -88,7 +89,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
     @property
     def format_dict(self) -> dict[str, Any]:
         """What the bar is written from."""
-        known: dict[str, Any] = super().format_dict
+        known = dict(super().format_dict)
         left, done = self.left, known["n"] - known["initial"]
         if left is None and done:
             left = known["elapsed"] / done * (known["total"] - known["n"])
@@ -96,4 +97,4 @@ class Bar(tqdm):  # type: ignore[type-arg]
         return known
 
 
-BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}{postfix}]"
+BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"

@@ -81,7 +81,13 @@ async def for_each_question(
             unit="question",
             mininterval=interval,
             maxinterval=max(interval, 10.0),
+            # A moving average would long remember that those in flight before finish at once, from the cache.
+            smoothing=0,
         ) as bar:
+
+            def tell() -> None:
+                if track:
+                    track({**totals, "questions": bar.n, "tokens_per_second": speed()}, int(bar.n))
 
             async def tick() -> None:
                 """Move the time on before the first question is done."""
@@ -89,8 +95,7 @@ async def for_each_question(
                     await asyncio.sleep(interval)
                     bar.left = left()
                     bar.refresh()
-                    if track:
-                        track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
+                    tell()
 
             async def worker() -> None:
                 for question in queue:
@@ -114,8 +119,7 @@ async def for_each_question(
                 raise _first_leaf(group) from None
             finally:
                 ticking.cancel()
-            if track:
-                track(totals | {"questions": bar.n, "tokens_per_second": speed()}, bar.n)
+            tell()
 
 
 def run_questions(

@@ -16,30 +16,14 @@ Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max
 resumes from its last checkpoint when the same command is given again; a finished run says so.
 """
 
-import logging
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from trl import ModelConfig
 
-from notewriter.ground import config
-from notewriter.ground.errors import run, writing
-from notewriter.training.inputs import overview, pairs, repositories, rows
-from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
-from notewriter.training.model import adapters, weights
-from notewriter.training.options import (
-    DPOArguments,
-    DPOConfiguration,
-    check_devices,
-    check_fsdp_loading,
-    check_needs,
-)
-from notewriter.training.run import loop, resumption
+from notewriter.ground.errors import run
+from notewriter.training.on_pairs import train
+from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.trainers import build_dpo_trainer
-
-logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> None:
@@ -49,50 +33,6 @@ def main(argv: list[str]) -> None:
         UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
     """
     train(argv, "dpo", [DPOArguments, DPOConfiguration, ModelConfig], build_dpo_trainer, __doc__)
-
-
-def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., Any], description: str | None) -> None:
-    """A run on pairs, with options of these kinds and the trainer that `build` makes.
-
-    Raises:
-        UserError: as `main`.
-    """
-    prog = f"notewriter train {method}"
-    arguments, training, model = config.parse(kinds, argv, prog=prog, description=description)
-    check_devices(training)
-    check_fsdp_loading(model)
-    check_needs(training, model)
-    base = weights.check_base(training, model)
-    files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
-    mixed = rows.mixed_files(arguments.mix)
-    inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
-    # Downloads the configuration of a model on the hub, whose commit then is in the run's fingerprints.
-    dtype = weights.stored_dtype(base, model.model_revision)
-    folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(prog, argv, *kinds))
-    if resumption.is_finished(folder):
-        logger.info("%s: this run is finished; remove the folder to train again", folder.path)
-        return
-
-    base = resumption.on_main_process(partial(adapters.whole_base, base, str(folder.path), training))
-    tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
-    stops = stop_tokens(base, model.model_revision, tokenizer)
-    with training.main_process_first(local=False, desc="reading pairs"), writing(rows.cache()):
-        datasets, dropped = pairs.load(files, tokenizer, stops, training, arguments)
-    overview.show(files, datasets, dropped, tokenizer, training)
-
-    trainer = build(base, tokenizer, datasets, arguments, training, model)
-    with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, dtype)
-        loop.record(
-            *(trainer, folder, training, model, base),
-            method=method,
-            pairs=repositories.pinned(arguments.pairs),
-            rows={split: rows.count_by_stage(dataset) for split, dataset in datasets.items()},
-            dropped_long_rows=dropped,
-            metrics=metrics,
-            mix={repositories.pinned(path): ratio for path, ratio in arguments.mix.items()},
-        )
-    trainer.end()
 
 
 if __name__ == "__main__":

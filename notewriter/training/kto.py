@@ -17,7 +17,7 @@ import sys
 from trl import ModelConfig
 
 from notewriter.ground.errors import run
-from notewriter.training import dpo
+from notewriter.training.on_pairs import train
 from notewriter.training.options import KTOConfiguration, PairArguments
 from notewriter.training.run.trainers import build_kto_trainer
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
     """
-    dpo.train(argv, "kto", [PairArguments, KTOConfiguration, ModelConfig], build_kto_trainer, __doc__)
+    train(argv, "kto", [PairArguments, KTOConfiguration, ModelConfig], build_kto_trainer, __doc__)
 
 
 if __name__ == "__main__":

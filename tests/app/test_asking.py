@@ -168,6 +168,15 @@ async def test_hostile_text_is_text(ask):
     assert events[-1]["text"] == HOSTILE
 
 
+async def test_a_note_that_no_model_wrote_is_shown_too(options, tmp_path):
+    controlled = {"models": {"notes": {"control": "lead", "words": 4}}}
+    with fake_endpoint(lambda request: "Mira") as endpoint:
+        async with opened(options(endpoint, **controlled), folder=tmp_path) as page:
+            events = [event async for event in asking.events("the bridge", *page.sides("", False)[0])]
+    notes = [event for event in events if event.get("is_note")]
+    assert notes and all(note["cost"] == "without a model" and note["text"] for note in notes)
+
+
 async def test_an_error_of_the_endpoint_is_told_on_the_page(ask):
     _, (events,) = await ask(lambda request: "Mira", faults=["400"])
     assert events[-1]["kind"] == "error" and "rejected a request" in events[-1]["text"]

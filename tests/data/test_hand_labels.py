@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from by_hand_pairs import BOATS, FACTS, pair, write
@@ -82,10 +83,12 @@ def test_agreement_with_the_judge_of_the_pairs_and_between_people(tmp_path, labe
     text = capsys.readouterr().out
     table = rows(text)
     assert table["ana and reference"][0] == "7" and table["ana and reference"][1].startswith("0.714 [")
+    # Of two texts in either order, half agree by chance.
+    assert table["ana and reference"][2].startswith("0.429 [")
     assert table["ben and reference"][0] == "8" and table["ben and reference"][1].startswith("0.750 [")
     assert text.index("ana and ben") and "neither as an answer" in text
     # Seven of seven where both prefer one, and seven of eight with neither.
-    assert "| ana and ben       |     7 | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] |" in text
+    assert re.search(r"ana and ben +\| +7 \| +1\.000 \[1\.000, 1\.000\] \| +1\.000 \[1\.000, 1\.000\] \|", text)
     assert table["ana and ben"][:1] == ["8"] and table["ana and ben"][1].startswith("0.875 [")
 
 
@@ -165,6 +168,10 @@ def test_what_cannot_be_measured_is_one_line(tmp_path, labelled, pairs):
     with pytest.raises(UserError, match="no label is of these pairs"):
         run(tmp_path)
     path = tmp_path / "labels" / "ana.jsonl"
+    write(pairs, [pair(number) for number in range(8)])
+    path.write_text(json.dumps(json.loads(path.read_text().splitlines()[0]) | {"left": "edited"}) + "\n")
+    with pytest.raises(UserError, match=r"ana: the label of item \w+ has other texts"):
+        run(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text().splitlines()[0]) | {"preferred": "both"}) + "\n")
     with pytest.raises(UserError, match=r"ana\.jsonl:1: preferred"):
         run(tmp_path)

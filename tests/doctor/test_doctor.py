@@ -136,6 +136,13 @@ def test_json_has_every_finding(machine, run):
     assert all(each.keys() == {"name", "state", "found", "remedy"} for each in json.loads(out))
 
 
+def test_what_fits_into_a_slice_of_a_gpu_is_not_known(machine, run, monkeypatch):
+    machine()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c7f8")
+    code, out = run(*ROLES)
+    assert code == 0 and "what fits is not known" in out and "serve notes" not in out
+
+
 @pytest.mark.integration
 def test_this_machine_has_a_page(run, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -142,6 +142,9 @@ def test_the_best_control_is_chosen_on_a_set_of_its_own(experiment, runs, tmp_pa
     ((test, before, after, *_),) = primary_rows(text)
     assert (test, before, after) == ("f1: best control (lead) → trained, held out", "0.100", "0.750")
     assert "The best control in a score is the highest of lead, first on questions to choose on." in text
+    section = text[text.index("## Against the best control") : text.index("## Scores")]
+    assert "minus that of lead" in section and "| trained | +0.650 " in section and "| first |" not in section
+    assert "![gain-f1](page-gain-f1.svg)" in text and "+0.650" in (tmp_path / "page-gain-f1.svg").read_text()
     assert "![curves](page-curves.svg)" in text
     curve = (tmp_path / "page-curves.svg").read_text()
     assert "held out: Token F1" in curve and "best control" in curve

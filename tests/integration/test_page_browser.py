@@ -63,9 +63,12 @@ def press(browser, key):
 
 
 def wait_for(browser, text):
+    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
     from selenium.webdriver.support.wait import WebDriverWait
 
-    WebDriverWait(browser, 20, poll_frequency=0.05).until(
+    # The page may be replaced by the next one at any time.
+    between = (NoSuchElementException, StaleElementReferenceException)
+    WebDriverWait(browser, 20, poll_frequency=0.05, ignored_exceptions=between).until(
         lambda page: text in page.find_element("tag name", "main").text, f"{text!r} on the page"
     )
 
@@ -179,4 +182,34 @@ def test_a_question_is_asked_by_keyboard_alone_and_two_answers_part(browser, pag
     assert len(parting) == 2 and all("here they part" in each.text for each in parting)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     assert browser.find_elements("css selector", "main script, main img") == []
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_runs_are_watched_with_their_curves_in_the_dark_too(browser, page, tmp_path, width):
+    run = tmp_path / "runs" / "dpo"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    log = [{"step": step, "loss": 0.7 - step / 100, "rewards/margins": step / 20} for step in range(1, 30)]
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    (run.parent / "evaluate").mkdir()
+    (run.parent / "evaluate" / "run.json").write_text("{}")
+    (run.parent / "evaluate" / "traces.jsonl").write_text("{}\n" * 3)
+    wide(browser, WIDTHS[width])
+    _, address = page("--watch", tmp_path / "runs")
+    browser.get(address)
+    browser.get(address.partition("?")[0] + "watch")
+    wait_for(browser, "3 questions")
+    wait_for(browser, "step 29, loss 0.410")
+    loaded = "const image = document.querySelector('.run img'); return image.complete && image.naturalWidth > 100"
+    assert browser.execute_script(loaded)
+    screenshot(browser, f"watch-{width}")
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    screenshot(browser, f"watch-dark-{width}")
+    with open(run.parent / "evaluate" / "traces.jsonl", "a") as file:
+        file.write("{}\n")
+    wait_for(browser, "4 questions")
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

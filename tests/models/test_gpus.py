@@ -33,6 +33,12 @@ def test_only_the_gpus_that_programs_may_see_count(tmp_path, monkeypatch, seen, 
     assert [gpu.name for gpu in visible_gpus()] == names
 
 
+def test_a_slice_of_a_gpu_is_one_of_unknown_memory(tmp_path, monkeypatch):
+    nvidia_smi.install(monkeypatch, tmp_path, nvidia_smi.A100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c7f8,MIG-d3e9")
+    assert [(gpu.name, gpu.memory) for gpu in visible_gpus()] == [("NVIDIA A100-SXM4-80GB", 0)] * 2
+
+
 def test_without_a_driver_or_its_program_there_are_none(tmp_path, monkeypatch):
     nvidia_smi.install(monkeypatch, tmp_path)
     assert visible_gpus() == []

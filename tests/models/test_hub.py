@@ -20,6 +20,8 @@ def test_a_hub_that_cannot_be_reached_has_none_and_says_why(monkeypatch, caplog)
     assert "owner/model: cannot be reached on the Hugging Face Hub (Connection refused)" in caplog.text
 
 
-def test_offline_it_is_not_asked(monkeypatch):
+def test_offline_it_is_not_asked(monkeypatch, caplog):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert commit_on_hub("owner/model") is None
+    with caplog.at_level("INFO", logger="notewriter"):
+        assert commit_on_hub("owner/model") is None
+    assert "offline mode is enabled" in caplog.text

@@ -45,6 +45,14 @@ def test_intervals_are_rows_of_groups_on_one_axis():
     assert "<b>" not in svg and "c0" in svg and "c1" in svg
 
 
+def test_differences_have_signs_and_lie_on_both_sides_of_zero():
+    svg = intervals("what", {"near": [Dot("worse", -0.2, -0.35, -0.05), Dot("better", 0.1, 0.02, 0.18)]}, "", sign="+")
+    assert {"-0.4", "0", "0.2", "-0.200", "+0.100"} <= {*texts(svg)}
+    (worse, _), (better, _) = circles(svg)
+    zero = next(line for line in ElementTree.fromstring(svg).iter(f"{SVG}line") if line.get("class") == "zero")
+    assert worse < float(zero.get("x1")) < better
+
+
 def test_dots_lie_inside_the_axes_and_their_names_towards_the_middle():
     dots = [Dot("a", 0.0, 0, 0, x=0), Dot("b", 0.04, 0.02, 0.04, x=2), Dot("c", 0.05, 0.02, 0.05, x=10)]
     svg = panels("cost", [Panel("F1", dots=dots, axis="Calls")])

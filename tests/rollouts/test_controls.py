@@ -58,7 +58,7 @@ def test_a_shared_word_counts_by_its_rarity():
 
 
 def test_similar_takes_the_sentences_nearest_to_the_question_first(monkeypatch):
-    monkeypatch.setattr(encoders, "load", lambda encoder, device: {"words": WordEncoder()}[encoder])
+    monkeypatch.setattr(encoders, "load", lambda *named: {("words", "cpu"): WordEncoder()}[named])
     asked = replace(QUESTION, question="novel? graduated, Łódź!")
     note = similar(asked, PASSAGES, 100, encoder="words")
     # The other sentences have none of the encoder's words and stay in the order of the passages.

@@ -174,7 +174,7 @@ def test_the_better_side_of_pairs_can_be_trained_with_lora(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": "/nowhere/chains"}, "give --data a Parquet file"),
+        ({"data": "/nowhere/chains"}, "give --data a Parquet or JSON Lines file"),
         ({"max_length": 20}, r"rows are longer than max_length 20 .* Give --max_length"),
         ({"packing": True, "packing_strategy": "wrapped"}, "packing: needs packing_strategy bfd"),
         ({"packing": True, "attn_implementation": "linear"}, "packing: linear may not keep"),

@@ -17,6 +17,9 @@ Labels = Mapping[str, Mapping[str, HandLabel]]
 NEITHER = 2
 """The category of items of which a person says that neither text is better; 0 and 1 are the texts."""
 
+MIRRORED = {0: 1, 1: 0, NEITHER: NEITHER}
+"""A category -> that of the same preference where the texts are in the other order."""
+
 Ratings = dict[str, int]
 """Item -> category."""
 
@@ -100,12 +103,18 @@ def measures(items: Mapping[str, Item], labels: Labels) -> list[Table]:
 
 
 def _ratings_of(items: Mapping[str, Item], labels: Mapping[str, HandLabel]) -> Ratings:
-    """A person's labels of these items as categories."""
-    return {
-        item.id: NEITHER if label.text is None else item.texts.index(label.text)
-        for label in labels.values()
-        if (item := items.get(label.item))
-    }
+    """A person's labels of these items as categories.
+
+    Raises:
+        UserError: a label is of other texts than its item has.
+    """
+    ratings: Ratings = {}
+    for label in labels.values():
+        if item := items.get(label.item):
+            if {label.left, label.right} != {*item.texts}:
+                raise UserError(f"{label.judge}: the label of item {label.item} has other texts; remove its line")
+            ratings[item.id] = NEITHER if label.text is None else item.texts.index(label.text)
+    return ratings
 
 
 def _raters(items: Mapping[str, Item], one: tuple[str, Ratings], other: tuple[str, Ratings]) -> Raters:
@@ -117,8 +126,15 @@ def _raters(items: Mapping[str, Item], one: tuple[str, Ratings], other: tuple[st
 def _row(name: str, raters: Raters) -> list[str]:
     if not raters.items:
         return [name, "0", "", ""]
-    found = agreement(raters.ratings, [item.question_id for item in raters.items])
-    return [name, str(found.items), found.share.text(), "undefined" if found.kappa is None else found.kappa.text()]
+    # Which text is the first says nothing. Counted in both orders, chance has no part in how often it was preferred.
+    mirrored = [(MIRRORED[one], MIRRORED[other]) for one, other in raters.ratings]
+    found = agreement([*raters.ratings, *mirrored], [item.question_id for item in raters.items] * 2)
+    return [
+        name,
+        str(len(raters.items)),
+        found.share.text(),
+        "undefined" if found.kappa is None else found.kappa.text(),
+    ]
 
 
 def _leanings(items: Mapping[str, Item], ratings: Ratings, labels: Mapping[str, HandLabel]) -> Iterator[str]:

@@ -23,7 +23,10 @@ class ExtractOptions:
     )
     similarity: Literal["dot", "cosine"] = field(default="dot", metadata={"help": "of the embeddings"})
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
-    device: str | None = field(default=None, metadata={"help": "by default as PyTorch chooses", "effect": False})
+    device: str | None = field(
+        default=None,
+        metadata={"help": "by default a GPU if there is one; cpu leaves it to a served model", "effect": False},
+    )
 
 
 class Extract(OpenStep):

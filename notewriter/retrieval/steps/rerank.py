@@ -30,7 +30,10 @@ class RerankOptions:
         default=None, metadata={"help": "the most tokens of query and passage"}
     )
     prompt: str | None = field(default=None, metadata={"help": "the instruction, for models that take one"})
-    device: str | None = field(default=None, metadata={"help": "by default as PyTorch chooses", "effect": False})
+    device: str | None = field(
+        default=None,
+        metadata={"help": "by default a GPU if there is one; cpu leaves it to a served model", "effect": False},
+    )
 
 
 class Rerank(OpenStep):

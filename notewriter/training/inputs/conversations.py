@@ -20,13 +20,11 @@ from notewriter.training.inputs.chat_templates import Message
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import SFTArguments
 
-FEATURES = Features(
-    {
-        "messages": rows.MESSAGES,
-        **dict.fromkeys(("trained_from", "row"), Value("int64")),
-        **dict.fromkeys(("stage", "question_id"), Value("string")),
-    }
-)
+FEATURES: dict[str, Any] = {
+    "messages": rows.MESSAGES,
+    **dict.fromkeys(("trained_from", "row"), Value("int64")),
+    **dict.fromkeys(("stage", "question_id"), Value("string")),
+}
 
 
 def load(
@@ -65,7 +63,7 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
         for row in _rows(path):
             yield from _turns(row) if split_turns else [row]
 
-    return rows.cached(path, made, FEATURES, split_turns)
+    return rows.cached(path, made, Features(**FEATURES), split_turns)  # type: ignore[no-untyped-call]
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -142,7 +142,7 @@ def read(path: Path) -> Dataset:
     def made() -> Iterator[dict[str, Any]]:
         return ({column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES))
 
-    return rows.cached(path, made, Features(FEATURES))
+    return rows.cached(path, made, Features(**FEATURES))  # type: ignore[no-untyped-call]
 
 
 def stream(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,9 @@ import datasets
 import huggingface_hub
 from accelerate import PartialState
 from datasets import Dataset, DatasetBuilder
+from huggingface_hub.errors import LocalEntryNotFoundError
 
+from notewriter.fetching.remote import failures
 from notewriter.ground.errors import UserError, one_line, writing
 from notewriter.models.checkpoint import is_hub_id
 
@@ -78,7 +80,7 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
             folder = _folder(named.source, named.revision)
         try:
             builder = datasets.load_dataset_builder(str(folder), named.configuration)
-            there = list(map(str, builder.config.data_files))
+            there = [str(split) for split in builder.config.data_files or ()]
         # Each file format has its own errors.
         except Exception as error:
             raise UserError(
@@ -99,14 +101,15 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
 @functools.cache
 def _folder(source: str, revision: str | None) -> Path:
     """The folder of a repository's commit in the Hub's cache, which is named by the commit."""
-    try:
-        folder = huggingface_hub.snapshot_download(source, repo_type="dataset", revision=revision)
-    # huggingface_hub, its HTTP client and its parsers have errors of their own.
-    except Exception as error:
-        raise UserError(
-            f"{source}{f'@{revision}' if revision else ''}: is no file or folder here, and cannot be fetched from the "
-            f"Hugging Face Hub ({one_line(error)[:300]}); check the name, the network and your access to it"
-        ) from error
+    name = f"{source}@{revision}" if revision else source
+    remedy = "check the name and the network, or fetch it where there is one and copy the cache (HF_HOME) here"
+    with failures(f"hf://datasets/{name}/data", remedy):
+        try:
+            folder = huggingface_hub.snapshot_download(source, repo_type="dataset", revision=revision)
+        except LocalEntryNotFoundError as error:
+            raise UserError(
+                f"{name}: is no file or folder here nor in the cache of the Hub, which cannot be reached; {remedy}"
+            ) from error
     logger.info("%s: commit %s", source, Path(folder).name)
     return Path(folder)
 

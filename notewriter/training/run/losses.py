@@ -22,7 +22,7 @@ LOSSES = (*TRL_LOSSES, *sorted(REFERENCE_FREE.difference(TRL_LOSSES)))
 SMOOTHED = {"exo_pair", "robust", "aot", "aot_unpaired"}
 """The losses that read `label_smoothing`."""
 
-_WITH_REFERENCE: set[str | bool] = {*LOSSES} - REFERENCE_FREE
+_WITH_REFERENCE: set[str | bool] = {loss for loss in LOSSES if loss not in REFERENCE_FREE}
 
 NEEDS: dict[str, tuple[str, set[str | bool]]] = {
     "label_smoothing": ("loss_type", {*SMOOTHED}),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 from chat_families import STOPS, TEMPLATES, tokenizer_of
 from datasets import Dataset
@@ -20,6 +21,28 @@ def test_rows_are_read_without_the_columns_that_training_does_not_use(write_pair
 
     assert dataset.column_names == list(pairs.FEATURES)
     assert rows.count_by_stage(dataset) == {"init_note": 8, "refine_note": 8}
+
+
+def test_a_file_is_read_by_the_first_process_and_found_in_the_cache_by_the_others(
+    write_pairs: Callable[..., Path], make_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    # Without stages: that of its rows is the file's name.
+    rows_without = [{key: value for key, value in make_pair(number).items() if key != "stage"} for number in range(3)]
+    file = write_pairs(rows_without) / "train.parquet"
+    first = pairs.read(file)
+    copy = file.with_name("more.parquet")
+    copy.write_bytes(file.read_bytes())
+    assert set(pairs.read(copy)["stage"]) == {"more"}
+
+    def again(*_: object) -> None:
+        raise AssertionError("the file is read again")
+
+    monkeypatch.setattr(pairs, "stream", again)
+    second = pairs.read(file)
+
+    assert second.to_list() == first.to_list() and set(second["stage"]) == {"train"}
+    assert second._fingerprint == first._fingerprint
 
 
 def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:

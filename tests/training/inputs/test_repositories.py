@@ -1,6 +1,9 @@
 """Data in the layout of a dataset repository: a folder of shards, or a name on the Hugging Face Hub."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import datasets
 import huggingface_hub
 import pytest
 from datasets import Dataset
+from fake_hub import serving
 
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import conversations, pairs, repositories, rows
@@ -125,5 +129,35 @@ def test_a_name_on_the_hub_is_pinned_to_its_commit(revision: str) -> None:
 @pytest.mark.usefixtures("offline_hub")
 @pytest.mark.parametrize("name", ["someone/else", f"someone/preferences@{'0' * 40}"])
 def test_what_is_not_in_the_cache_of_an_offline_machine_is_named(name: str) -> None:
-    with pytest.raises(UserError, match=rf"{name}: is no file or folder here, and cannot be fetched .*check the name"):
+    with pytest.raises(UserError, match=rf"{name}: is no file or folder here nor in the cache of the Hub"):
         rows.find_splits(name, "--pairs")
+
+
+@pytest.mark.integration
+def test_a_dataset_is_fetched_from_the_hub_that_the_environment_names(
+    make_pair: Pair, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "mine", make_pair, {"train_prefs": 4, "test_prefs": 2})
+    command = [sys.executable, "-m", "notewriter.cli", "preflight", "--model_name_or_path", str(tiny_model)]
+
+    def preflight(name: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, "--pairs", name, "--max_length", "64"],
+            env=os.environ | hub.environment(tmp_path) | {"HF_TOKEN_PATH": str(tmp_path / "token")},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    with serving() as hub:
+        for file in sorted(folder.rglob("*.parquet")):
+            hub.publish(f"hf://datasets/someone/preferences/{file.relative_to(folder)}", file.read_bytes())
+        done = preflight("someone/preferences@main:train_prefs,test_prefs")
+        gone = preflight("someone/preferences@older:train_prefs")
+
+    assert done.returncode == 0, done.stderr
+    assert "preferences.train_prefs.parquet: 4 rows pass" in done.stdout
+    assert "preferences.test_prefs.parquet: 2 rows pass" in done.stdout
+    assert gone.returncode == 2
+    assert "someone/preferences@older" in gone.stderr.splitlines()[-1]
+    assert "this revision is gone" in gone.stderr.splitlines()[-1]

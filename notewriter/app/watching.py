@@ -1,0 +1,220 @@
+"""Watching: the runs of pipelines, and run folders, from the files that they write; nothing is changed."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from notewriter.app.application import Render
+from notewriter.artifacts import run_record, statistics
+from notewriter.artifacts.costs import read_costs
+from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.rollouts import JOURNAL
+from notewriter.evaluation.catalogue import HEADLINE, metric_named
+from notewriter.evaluation.checkpoints import CURVES
+from notewriter.experiments.run import RESULTS, Pipeline, read_pipeline
+from notewriter.experiments.slurm import states
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import find
+from notewriter.models.prices import SPENT
+from notewriter.rollouts.rehearsal import estimated
+from notewriter.training.publishing.curves import curves, newest_log
+
+PATH = "/watch"
+
+RESULT_FILES = {RESULTS[command][1] for command in ("index", "pairs", "train", "evaluate")}
+"""Files of which each is the last one that some command writes into a run folder."""
+
+CHARTS = ("training", "scores")
+
+JOURNALS = (JOURNAL, "traces.jsonl")
+
+REFRESH = 5
+"""Seconds between two looks at the files."""
+
+DEPTH = 3
+"""How deep run folders are looked for below a named folder."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the page shows of a run.
+
+    Args:
+        title: its name.
+        state: how far it is.
+        folder: where it works; None where that is unknown or does not exist yet.
+        facts: what it has made, its scores and its costs, in words.
+        charts: the names of its charts.
+    """
+
+    title: str
+    state: str
+    folder: Path | None
+    facts: list[str]
+    charts: list[str]
+
+
+class Watching:
+    """What is watched: files of pipelines, and folders of runs or above them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Read the pipelines.
+
+        Raises:
+            UserError: a name is neither a folder nor a pipeline.
+        """
+        self._named: list[tuple[str, Pipeline | Path]] = [
+            (name, Path(name) if Path(name).is_dir() else read_pipeline(find(name))) for name in names
+        ]
+        self._lines = Lines()
+
+    def groups(self) -> dict[str, list[Watched]]:
+        """Pipeline or folder -> its runs, as they are now."""
+        return {name: list(self._runs(what)) for name, what in self._named}
+
+    def _runs(self, what: Pipeline | Path) -> Iterator[Watched]:
+        if isinstance(what, Pipeline):
+            for run, state, _, log in states(what):
+                results = [path for files in run.results().values() for path in files]
+                folders = {path.parent for path in results if path.parent.is_dir()}
+                # A run on this machine has no job that could say whether it is at work.
+                shown = f"unfinished, log written {_ago(log)}" if state.startswith("ended") else state
+                yield self._watched(run.title, shown, folders.pop() if len(folders) == 1 else None)
+        else:
+            for folder in _run_folders(what):
+                ended = any((folder / name).is_file() for name in RESULT_FILES)
+                state = "finished" if ended else f"unfinished, last written {_ago(folder)}"
+                yield self._watched(os.path.relpath(folder, what), state, folder)
+
+    def _watched(self, title: str, state: str, folder: Path | None) -> Watched:
+        if folder is None:
+            return Watched(title, state, None, [], [])
+        try:
+            facts = [*_made(folder, self._lines), *_costs(folder, self._lines)]
+        except UserError as error:
+            facts = [f"cannot be read: {error}"]
+        charts = [name for name in CHARTS if _chart(folder, name)]
+        return Watched(title, state, folder, facts, charts)
+
+    def routes(self, render: Render) -> list[Route]:
+        """The page, and a chart of a run."""
+
+        # Not async: files are read in a thread.
+        def page(request: Request) -> Response:
+            groups: dict[str, list[Watched]] = {}
+            error = ""
+            try:
+                groups = self.groups()
+            except UserError as problem:
+                error = str(problem)
+            reply = render("watch.html.jinja", here=PATH, groups=groups, error=error)
+            if error or any(run.state != "finished" for runs in groups.values() for run in runs):
+                reply.headers["Refresh"] = str(REFRESH)
+            return reply
+
+        def chart(request: Request) -> Response:
+            of, name = (request.query_params.get(key, "") for key in ("of", "name"))
+            folders = {str(run.folder): run.folder for runs in self.groups().values() for run in runs if run.folder}
+            if of not in folders or name not in CHARTS:
+                return Response("no such run or chart\n", 404)
+            return Response(_chart(folders[of], name).encode("utf-8", "replace"), media_type="image/svg+xml")
+
+        return [Route(PATH, page), Route(f"{PATH}/chart.svg", chart)]
+
+
+class Lines:
+    """Counts the lines of growing files, of which only what is new is read."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[int, int]] = {}
+
+    def of(self, path: Path) -> int:
+        """How many whole lines a file has."""
+        place, count = self._known.get(path, (0, 0))
+        with open(path, "rb") as file:
+            if place > file.seek(0, os.SEEK_END):
+                # Written anew.
+                place, count = 0, 0
+            file.seek(place)
+            while block := file.read(2**20):
+                place += len(block)
+                count += block.count(b"\n")
+        self._known[path] = place, count
+        return count
+
+
+def _run_folders(above: Path) -> Iterator[Path]:
+    """The folders with a record of a run, a folder itself first; those inside a run folder are its own."""
+    if (above / run_record.NAME).is_file():
+        yield above
+        return
+    for root, folders, files in os.walk(above):
+        folders.sort()
+        if run_record.NAME in files:
+            yield Path(root)
+        if run_record.NAME in files or len(Path(root).relative_to(above).parts) >= DEPTH:
+            folders.clear()
+
+
+def _made(folder: Path, lines: Lines) -> Iterator[str]:
+    """What a run has made so far, and its main score."""
+    done = [lines.of(path) for name in JOURNALS if (path := folder / name).is_file()]
+    if done:
+        expected = estimated(folder).get("estimate", {}).get("questions")
+        yield f"{done[0]:,}" + (f" of {expected:,}" if expected else "") + " questions"
+    if (folder / statistics.NAME).is_file():
+        made: Any = statistics.read_statistics(folder, "build it again")
+        for name in ("pairs", "chains", "conversations"):
+            if name in made:
+                yield ", ".join(f"{count:,} {name} in {split}" for split, count in made[name].items())
+    if log := newest_log(folder):
+        loss = next((entry["loss"] for entry in reversed(log) if "loss" in entry), None)
+        yield f"step {log[-1]['step']:,}" + ("" if loss is None else f", loss {loss:.3f}")
+    if (path := folder / "metrics.json").is_file():
+        scores = read_metrics(path).metrics
+        if headline := next((name for name in (*HEADLINE, *scores) if name in scores), None):
+            metric = metric_named(headline)
+            yield f"{metric.label} {scores[headline].text(metric.decimals)}"
+
+
+def _costs(folder: Path, lines: Lines) -> Iterator[str]:
+    """What a run has cost so far, and what is to come by its dry run's estimate."""
+    costs = read_costs(folder / "costs.json")
+    if costs:
+        yield f"{costs.total.prompt_tokens:,} + {costs.total.completion_tokens:,} tokens"
+    if (path := folder / SPENT).is_file():
+        yield f"{sum(record['cost'] for _, record in jsonl.read(path, journal=True)):,.2f} paid"
+    if (estimate := estimated(folder).get("estimate")) and not costs:
+        done = next((lines.of(path) for name in JOURNALS if (path := folder / name).is_file()), 0)
+        left = max(0.0, 1 - done / estimate["questions"])
+        total = estimate["tokens_in_all"]
+        tokens = " + ".join(f"{left * total[name]:,.0f}" for name in ("prompt_tokens", "completion_tokens"))
+        money = f", {left * estimate['money']:,.2f}" if "money" in estimate else ""
+        yield f"to come, by the estimate: {tokens} tokens{money}"
+
+
+def _chart(folder: Path, name: str) -> str:
+    """A chart of a run as SVG; empty where there is nothing to draw."""
+    if name == "scores":
+        drawn = folder / CURVES
+        return drawn.read_text("utf-8") if drawn.is_file() else ""
+    return curves(folder)
+
+
+def _ago(path: Path) -> str:
+    """How long ago a file, or the newest file directly in a folder, was written."""
+    files = [path, *(path.iterdir() if path.is_dir() else ())]
+    seconds = max(0.0, time.time() - max((each.stat().st_mtime for each in files if each.exists()), default=0.0))
+    for unit, size in (("s", 60), ("min", 60), ("h", 24)):
+        if seconds < size:
+            return f"{seconds:.0f} {unit} ago"
+        seconds /= size
+    return f"{seconds:.0f} days ago"
