@@ -5,12 +5,12 @@ for vLLM. So what is not tested here is the network, the sizes and what models s
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from fake_hub import serving
 from published_files import publish, wiki18
@@ -129,15 +129,15 @@ ROW = ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", *SMALL]
 def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hub, environment, tmp_path):
     command = [sys.executable, "-m", "notewriter.cli", "reproduce", "papers/deepnote/table_1", *ROW]
     slow = environment | {"VLLM_DELAY": "5"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=slow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=tmp_path, env=slow, stdout=silent, stderr=silent) as process:
         cells = tmp_path / "runs/papers/cells"
         deadline = time.monotonic() + 300
         while not list(cells.glob("*/run.json")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
+        for each in [(parent := psutil.Process(process.pid)), *parent.children(recursive=True)]:
+            each.kill()
     assert not list(cells.glob("*/metrics.json"))
 
     sent, built = hub.served, made(tmp_path)
