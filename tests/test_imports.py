@@ -14,6 +14,7 @@ def test_every_command_is_protected_from_being_imported():
     launched = {
         "notewriter.cli",
         "notewriter.training.dpo",
+        "notewriter.training.kto",
         "notewriter.training.sft",
     }
     assert set(protected) == launched | {module for module, _ in COMMANDS.values()}

@@ -10,10 +10,9 @@ import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
-import openai
 from annotated_types import MinLen
 from tqdm import tqdm
 
@@ -23,10 +22,16 @@ from notewriter.datasets import question_file
 from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.releases import FETCHED
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import page_title
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, retrying
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = Lazy("openai")
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +124,7 @@ def _query(page: str, revision: int | None) -> dict[str, str]:
     return {"action": "parse", "prop": "text", "format": "json", "formatversion": "2", **which}
 
 
-async def _ask(wiki: openai.AsyncOpenAI, arguments: PagesArguments, query: dict[str, str]) -> dict[str, Any] | str:
+async def _ask(wiki: "openai.AsyncOpenAI", arguments: PagesArguments, query: dict[str, str]) -> dict[str, Any] | str:
     """The parsed page, or why the wiki does not have it.
 
     Raises:

@@ -35,7 +35,9 @@ def visible_gpus() -> list[GPU]:
         return [gpu for _, gpu in listed.values()]
     seen = [name.strip() for name in names.split(",") if name.strip()]
     # A slice of one of them (MIG), which has a part of its memory.
-    slices = [replace(gpu, memory=0, free=0) for name in seen for _, gpu in [*listed.values()][:1] if name[:4] == "MIG-"]
+    slices = [
+        replace(gpu, memory=0, free=0) for name in seen for _, gpu in [*listed.values()][:1] if name[:4] == "MIG-"
+    ]
     whole = [gpu for name in seen for number, (uuid, gpu) in listed.items() if name == number or uuid.startswith(name)]
     return slices + whole
 

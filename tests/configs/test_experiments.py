@@ -12,7 +12,7 @@ from notewriter.data.options import GoldArguments, PairsArguments
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation.evaluating import EvaluateArguments
 from notewriter.experiments.experiment import read_experiment
-from notewriter.experiments.run import read_pipeline
+from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground.config import parse
 from notewriter.ground.recipes import RECIPES
 from notewriter.methods import prepare
@@ -47,18 +47,17 @@ def test_the_commands_are_what_their_programs_take(path: Path) -> None:
             prepare(arguments.method, arguments.method_options)
 
 
+def results_of(pipeline: Pipeline) -> list[str]:
+    return [str(file) for run in pipeline.runs for files in run.results().values() for file in files]
+
+
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_results_compare_what_the_runs_write(path: Path) -> None:
     experiment, pipeline = read_experiment(path, None, {})
-    written = {str(result) for run in pipeline.runs for result in run.results().values()}
+    written = set(results_of(pipeline))
     # Experiments compare with E1's models too.
     first = read_pipeline(EXPERIMENTS[0])
-    written |= {
-        str(result)
-        for run in first.runs
-        for result in run.results().values()
-        if str(result).startswith(first.output_dir)
-    }
+    written |= {result for result in results_of(first) if result.startswith(first.output_dir)}
     for cell in experiment.cells:
         for name in experiment.sets:
             for run in experiment.planned(cell, name).values():
@@ -74,11 +73,10 @@ def test_what_experiments_share_is_made_by_one_command(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_experiments_share_what_they_have_in_common_and_never_train_on_evaluation_questions(path: Path) -> None:
-    runs = read_pipeline(path).runs
+    pipeline = read_pipeline(path)
     own = f"runs/experiments/{path.stem}"
-    for run in runs:
-        for result in run.results().values():
-            assert str(result).startswith((own, "runs/experiments/common/", "models/"))
+    assert all(result.startswith((own, "runs/experiments/common/", "models/")) for result in results_of(pipeline))
+    for run in pipeline.runs:
         if run.argv()[:2] == ["notewriter", "pairs"]:
             command = shlex.join(run.argv())
             assert all(f"questions/{name}/dev.jsonl" in command for name in ("2wikimultihopqa", "hotpotqa", "musique"))

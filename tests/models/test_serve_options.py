@@ -39,7 +39,9 @@ def test_options_are_written_as_vllm_reads_them(options, arguments):
         pytest.param("linux", {}, {}, {}, id="not installed"),
     ],
 )
-def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in_and_compiles_nothing(monkeypatch, platform, versions, given, expected):
+def test_a_cpu_serves_in_the_number_format_that_it_is_fast_in_and_compiles_nothing(
+    monkeypatch, platform, versions, given, expected
+):
     def version(package):
         if package not in versions:
             raise serve_options.importlib.metadata.PackageNotFoundError(package)

@@ -228,7 +228,7 @@ def test_the_command_names_what_is_wrong(tmp_path):
         main(["--path", str(tmp_path / "absent"), *index])
     with pytest.raises(UserError, match="unknown dataset 'squad'"):
         main(["--path", str(corpus), *index, "--dataset", "squad"])
-    with pytest.raises(UserError, match="required: --path"):
+    with pytest.raises(UserError, match="jsonl is published nowhere; add --path with its file"):
         main(index)
 
 

@@ -157,7 +157,7 @@ def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(
 ) -> None:
     """What its SharegptDatasetConverter asks of a row of pairs, by the description on docs/training.md."""
     page = (Path(__file__).parents[2] / "docs/training.md").read_text()
-    (line,) = re.findall(r"^datasets\.Dataset\.from_parquet.*$", page, re.MULTILINE)
+    (line,) = re.findall(r"^datasets\.Dataset\.from_parquet.*?(?=^```)", page, re.MULTILINE | re.DOTALL)
     (description,) = re.findall(r'^\{"pairs": .*$', page, re.MULTILINE)
     pair = explicit(make_pair(0))
     system = {"role": "system", "content": "the town"}

@@ -280,7 +280,8 @@ def memory(
     width = 2 if deepspeed and half else 4 if fsdp and half and not lora else loaded
     compressed = compressed_width(model)
     trained_width = 2 if compressed else 4 if lora and not (deepspeed and half) else width
-    eight_bit = BITSANDBYTES.fullmatch(optimizer_of(training)) and optimizer_of(training).endswith("adamw_8bit")
+    optimizer = optimizer_of(training)
+    eight_bit = BITSANDBYTES.fullmatch(optimizer) and "adamw" in optimizer and optimizer.endswith("_8bit")
     moment = 1 + 4 / 256 if eight_bit else trained_width
     held = {
         "weights": (shape.parameters * width - (width - compressed if compressed else 0) * shape.linear) / weights_over,
