@@ -141,8 +141,8 @@ class Checkpoint:
             if self.is_hub_id:
                 return self.path
             raise UserError(
-                f"{path}: is neither a model folder nor a hub id (owner/name); check the path or get a small model with "
-                "`notewriter fetch model HuggingFaceTB/SmolLM2-135M-Instruct --output_dir FOLDER`"
+                f"{path}: is neither a model folder nor a hub id (owner/name); check the path or get a small model "
+                "with `notewriter fetch model HuggingFaceTB/SmolLM2-135M-Instruct --output_dir FOLDER`"
             )
         if not path.is_dir():
             raise UserError(f"{path}: is a file, not a model folder; give the folder that contains config.json")
