@@ -15,7 +15,7 @@ from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
-from notewriter.training.run.losses import check_losses
+from notewriter.training.run.losses import KTO_LOSSES, check_known, check_losses, check_read
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
@@ -265,6 +265,8 @@ class KTOConfiguration(BatchConfiguration, KTOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_known([self.loss_type], KTO_LOSSES)
+        check_read(self, ("ref_model_mixup_alpha", "ref_model_sync_steps"))
         if self.precompute_ref_log_probs:
             raise UserError(
                 "precompute_ref_log_probs: TRL's store of them is not told apart by the weights under ZeRO-3, and ours "

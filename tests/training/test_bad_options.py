@@ -13,6 +13,7 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
     ("script", "argv", "problem"),
     [
         ("dpo", [*DPO, "--learn", "3"], "unknown option --learn; did you mean '--learning"),
+        ("kto", [*DPO, "--ref_model_sync_steps", "9"], "ref_model_sync_steps: is ignored with sync_ref_model false"),
         ("sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
         ("preflight", [*DPO, "--utiliz", "1"], "unknown option --utiliz; did you mean '--utilization'"),
         ("merge", ["--check", "c", "--output_dir", "o"], "unknown option --check; did you mean '--checkpoint'"),
@@ -36,3 +37,9 @@ def test_a_bad_option_is_named_in_one_line(script, argv, problem, tmp_path, monk
         importlib.import_module(f"notewriter.training.{script}").main(argv)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_loss_that_kto_has_not_is_named_in_a_configuration_too(tmp_path):
+    (tmp_path / "kto.yaml").write_text("loss_type: sigmoid")
+    with pytest.raises(UserError, match="loss_type: TRL has no loss 'sigmoid'; choose one of: kto, apo_zero_unpaired"):
+        importlib.import_module("notewriter.training.kto").main([*DPO, "--config", str(tmp_path / "kto.yaml")])

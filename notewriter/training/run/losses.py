@@ -1,7 +1,7 @@
 """The losses on pairs, TRL's and those without a reference, and the options that only some of them read."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from trl import DPOConfig
@@ -16,6 +16,9 @@ TRL_LOSSES = (
 
 REFERENCE_FREE = {"simpo", "orpo", "sft"}
 """The losses that need no reference (`run.reference_free`)."""
+
+KTO_LOSSES = ("kto", "apo_zero_unpaired")
+"""Those of TRL's KTOTrainer, which takes any other name until its first step."""
 
 LOSSES = (*TRL_LOSSES, *sorted(REFERENCE_FREE.difference(TRL_LOSSES)))
 
@@ -52,25 +55,29 @@ def is_read(option: str, training: Any) -> bool:
     return option not in NEEDS or not values.isdisjoint(chosen if isinstance(chosen, list) else [chosen])
 
 
-def check_losses(training: DPOConfig) -> None:
-    """Check the losses and their options before the first step, where TRL looks at them.
+def check_known(losses: Iterable[str], known: Collection[str]) -> None:
+    """Check the names of losses; of a configuration file nothing else does.
 
     Raises:
-        UserError: an unknown loss, an option that no chosen loss reads, or a value that one cannot be computed with.
+        UserError: one is not known.
     """
-    for loss in training.loss_type:
-        if loss not in LOSSES:
-            near = difflib.get_close_matches(loss, LOSSES, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(LOSSES)}"
+    for loss in losses:
+        if loss not in known:
+            near = difflib.get_close_matches(loss, known, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}"
             raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
-    if {"simpo", "orpo"}.intersection(training.loss_type) and not is_reference_free(training.loss_type):
-        raise UserError(
-            f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
-            f"{', '.join(sorted(REFERENCE_FREE))}, or none of simpo and orpo"
-        )
+
+
+def check_read(training: Any, options: Iterable[str]) -> None:
+    """Check that a run reads each of these options that was changed.
+
+    Raises:
+        UserError: it does not.
+    """
     defaults = training.__dataclass_fields__
-    for option, (other, values) in NEEDS.items():
+    for option in options:
         if getattr(training, option) != defaults[option].default and not is_read(option, training):
+            other, values = NEEDS[option]
             chosen = getattr(training, other)
             need = " or ".join(sorted(str(value).lower() for value in values))
             raise UserError(
@@ -78,6 +85,21 @@ def check_losses(training: DPOConfig) -> None:
                 f"{', '.join(map(str, chosen if isinstance(chosen, list) else [chosen])).lower()}; leave it out, or "
                 f"set {other} to {need}"
             )
+
+
+def check_losses(training: DPOConfig) -> None:
+    """Check the losses and their options before the first step, where TRL looks at them.
+
+    Raises:
+        UserError: an unknown loss, an option that no chosen loss reads, or a value that one cannot be computed with.
+    """
+    check_known(training.loss_type, LOSSES)
+    if {"simpo", "orpo"}.intersection(training.loss_type) and not is_reference_free(training.loss_type):
+        raise UserError(
+            f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
+            f"{', '.join(sorted(REFERENCE_FREE))}, or none of simpo and orpo"
+        )
+    check_read(training, NEEDS)
     smoothing = training.label_smoothing
     if "exo_pair" in training.loss_type and not 0 < smoothing < 1:
         raise UserError(f"label_smoothing: exo_pair needs one between 0 and 1, not {smoothing}; try 0.001")
