@@ -4,6 +4,7 @@ The trained tokens are found by rendering the conversation up to each turn, as a
 write that turn. This works for any chat template, and a template that changes earlier turns is an error.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,7 +64,8 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
         for row in _rows(path):
             yield from _turns(row) if split_turns else [row]
 
-    return rows.cached(path, made, Features(**FEATURES), split_turns)  # type: ignore[no-untyped-call]
+    features = Features(**FEATURES)  # type: ignore[no-untyped-call]
+    return rows.cached(path, made, features, split_turns, inspect.getsource(pairs))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -110,12 +110,15 @@ def read(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str
 def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *options: object) -> Dataset:
     """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
 
-    Their key is the file's content, its name (a stage), the options and the code.
+    Their key is the file's content, its name (a stage), the options and the code: `options` has that of other modules
+    that `made` calls.
 
     Raises:
         UserError: as `made`.
     """
-    code = [inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__])]
+    code = [
+        inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], chat_templates)
+    ]
     key = Hasher.hash([file_digest(path), path.stem, options, code])
     try:
         dataset: Dataset = Dataset.from_generator(made, features=features, fingerprint=key)

@@ -1,5 +1,6 @@
 """What of a conversation is trained: the assistant's turns with the token that ends them, under any chat template."""
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from notewriter.ground.errors import UserError
-from notewriter.training.inputs import conversations, rows
+from notewriter.training.inputs import chat_templates, conversations, pairs, rows
 
 CHAIN = [
     {"role": "system", "content": "the town"},
@@ -120,6 +121,20 @@ def test_chains_completions_and_pairs_are_read_alike(tmp_path: Path, make_pair: 
     (pair,) = conversations.read(pairs)
     assert pair["messages"] == make_pair(0)["prompt"] + make_pair(0)["chosen"]
     assert (pair["trained_from"], pair["stage"]) == (1, "init_note")
+
+
+def test_kept_rows_are_those_of_the_code_that_reads_them(
+    tmp_path: Path, make_pair: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pairs.parquet"
+    Dataset.from_list([make_pair(0)]).to_parquet(str(file))
+    source = inspect.getsource
+    kept = conversations.read(file)._fingerprint
+    for changed in (conversations, chat_templates, pairs):
+        monkeypatch.setattr(inspect, "getsource", lambda module, new=changed: source(module) + "#" * (module is new))
+        assert conversations.read(file)._fingerprint != kept
+    monkeypatch.undo()
+    assert conversations.read(file)._fingerprint == kept
 
 
 @pytest.mark.parametrize(
