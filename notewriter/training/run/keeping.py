@@ -27,7 +27,8 @@ RESUMPTION = (
 class KeepWeights(TrainerCallback):
     """Reduces every complete checkpoint but the newest to its weights, in `dtype` if a whole model was trained.
 
-    This is done a step after the newest was saved, when all processes have written their part of it.
+    This is done a step after the newest was saved, when all processes have written their part of it. The best one stays
+    whole while `load_best_model_at_end` may need it: DeepSpeed and FSDP load it from their own files.
     """
 
     def __init__(self, run: Path, dtype: torch.dtype | None) -> None:
@@ -42,7 +43,8 @@ class KeepWeights(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Reduce those before it."""
         if self._saved and state.is_world_process_zero:
-            keep_weights(self.run, self.dtype)
+            best = state.best_model_checkpoint if args.load_best_model_at_end else None
+            keep_weights(self.run, self.dtype, best)
         self._saved = False
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -50,15 +52,15 @@ class KeepWeights(TrainerCallback):
         self.on_step_end(args, state, control)
 
 
-def keep_weights(run: Path, dtype: torch.dtype | None) -> None:
-    """Reduce all complete checkpoints of a run but the newest to their weights; those that are reduced are left.
+def keep_weights(run: Path, dtype: torch.dtype | None, best: str | None = None) -> None:
+    """Reduce all complete checkpoints of a run but the newest, and the `best`, to their weights.
 
     Raises:
         UserError: a file cannot be written.
     """
     for folder in list(checkpoints_of(run).values())[:-1]:
-        if not any(folder.glob("*model*.safetensors")):
-            # In parts, as FSDP may save them: nothing can serve these.
+        # In parts, as FSDP may save them, nothing can serve weights.
+        if folder.name == Path(best or "").name or not any(folder.glob("*model*.safetensors")):
             continue
         mark = folder / WEIGHTS_ONLY
         is_whole = not mark.exists()

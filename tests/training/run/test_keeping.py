@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import WEIGHTS_ONLY, Checkpoint, checkpoints_of
 from notewriter.training import dpo as train_dpo
-from notewriter.training.run.keeping import keep_weights
+from notewriter.training.run.keeping import KeepWeights, keep_weights
 from notewriter.training.run.resumption import last_checkpoint
 
 Options = Callable[..., list[str]]
@@ -88,6 +89,20 @@ def test_of_an_adapter_the_optimizer_goes_too(options: Options, tmp_path: Path) 
     first, last = checkpoints_of(tmp_path / "run").values()
     assert Checkpoint(first).is_adapter and (first / "adapter_model.safetensors").exists()
     assert (has_optimizer(first), has_optimizer(last)) == (False, True)
+
+
+def test_the_best_one_stays_whole_where_the_run_ends_by_loading_it(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        folder = tmp_path / f"checkpoint-{step}"
+        (folder / "global_step1").mkdir(parents=True)
+        save_file({"weight": torch.ones(2)}, folder / "model.safetensors")
+        (folder / "trainer_state.json").write_text("{}")
+    arguments = TrainingArguments(
+        str(tmp_path), load_best_model_at_end=True, eval_strategy="steps", save_strategy="steps", use_cpu=True
+    )
+    state = TrainerState(best_model_checkpoint=str(tmp_path / "checkpoint-1"))
+    KeepWeights(tmp_path, None).on_step_end(arguments, state, TrainerControl())
+    assert [(path / "global_step1").exists() for path in checkpoints_of(tmp_path).values()] == [True, False, True]
 
 
 def test_a_checkpoint_without_whole_weights_is_left_as_it_is(tmp_path: Path) -> None:
