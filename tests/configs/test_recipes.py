@@ -73,6 +73,13 @@ def test_recipes_of_training_name_the_data_that_a_recipe_of_data_writes(path):
     assert recipe.get("pairs", recipe.get("data")) in written
 
 
+@pytest.mark.parametrize("path", [path for kind in ("dpo", "kto", "sft") for path in recipes(f"{kind}/*-[789]b*.yaml")])
+def test_recipes_of_7b_to_9b_models_keep_the_weights_of_every_checkpoint_or_the_last_one_of_a_round(path):
+    recipe = yaml.safe_load(path.read_text())
+    of_a_round = path.stem.split("_")[0] in {"rounds", "warm", "rejection"}
+    assert (recipe.get("save_total_limit"), recipe.get("keep_weights")) == ((1, None) if of_a_round else (None, True))
+
+
 @pytest.mark.parametrize("path", recipes("dpo/*.yaml"))
 def test_recipes_of_dpo_share_prompts_and_keep_no_reference_model(path):
     recipe = yaml.safe_load(path.read_text())
