@@ -45,7 +45,7 @@ class ReferenceFreeTrainer(CachedReferenceTrainer):
         training = arguments["args"]
         self.is_reference_free = is_reference_free(training.loss_type)
         precomputes = training.precompute_ref_log_probs
-        # TRL loads no reference where the log-probs are there.
+        # TRL keeps no reference where the log-probs are there; under FSDP it loads one all the same, and frees it.
         training.precompute_ref_log_probs = precomputes or self.is_reference_free
         super().__init__(model, **arguments)
         training.precompute_ref_log_probs = self.precompute_ref_logps = precomputes
