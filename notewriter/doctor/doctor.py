@@ -272,7 +272,7 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def without_names(finding: Finding) -> Finding:
-    """A finding without the names of the user and of the machine, and without passwords and values of secret variables."""
+    """A finding without the names of user and machine, passwords of addresses, and the values of secret variables."""
     home = os.path.expanduser("~")
     user = os.environ.get("USER") or os.path.basename(home)
     # With or without its domain, as NCCL prints it.
