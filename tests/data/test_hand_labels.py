@@ -130,6 +130,16 @@ def test_agreement_by_stage_dataset_and_length_gap(tmp_path, capsys):
         assert table[f"ana and reference, {group}"][0] in ("4", "8"), group
 
 
+def test_a_text_that_as_many_people_do_not_prefer_makes_no_pair(tmp_path, labelled, capsys):
+    labelled("ana")
+    labelled("ben", neither=("q6", "q7"))
+    labelled("eve", neither=("q7",))
+    run(tmp_path, "--output_dir", tmp_path / "made")
+    assert "1 left out: people disagree" in capsys.readouterr().out
+    made = {row["question_id"]: row for row in read_pairs(tmp_path / "made" / "train.parquet")}
+    assert made.keys() == {f"q{number}" for number in range(7)} and made["q6"]["chosen_score"] == 2
+
+
 def test_labels_become_pairs_whose_judge_is_human(tmp_path, labelled, capsys):
     columns = {"chosen_source": {"kind": "gold"}, "rejected_source": {"kind": "model", "temperature": 0.5}}
     pairs = write(tmp_path / "pairs", [pair(n, **columns, chosen_score=0.9, chosen_tokens=7) for n in range(8)])
