@@ -99,7 +99,7 @@ class Watching:
             return Watched(title, state, None, [], [])
         try:
             facts = [*_made(folder, self._lines), *_costs(folder, self._lines)]
-        except UserError as error:
+        except (UserError, OSError) as error:
             facts = [f"cannot be read: {error}"]
         charts = [name for name in CHARTS if _chart(folder, name)]
         return Watched(title, state, folder, facts, charts)
@@ -212,9 +212,17 @@ def _chart(folder: Path, name: str) -> str:
 def _ago(path: Path) -> str:
     """How long ago a file, or the newest file directly in a folder, was written."""
     files = [path, *(path.iterdir() if path.is_dir() else ())]
-    seconds = max(0.0, time.time() - max((each.stat().st_mtime for each in files if each.exists()), default=0.0))
+    seconds = max(0.0, time.time() - max(map(_written, files)))
     for unit, size in (("s", 60), ("min", 60), ("h", 24)):
         if seconds < size:
             return f"{seconds:.0f} {unit} ago"
         seconds /= size
     return f"{seconds:.0f} days ago"
+
+
+def _written(path: Path) -> float:
+    """When a file was written, in seconds since the epoch; 0 if it has just been renamed or removed."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

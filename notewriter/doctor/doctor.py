@@ -272,9 +272,11 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def without_names(finding: Finding) -> Finding:
-    """A finding without the names of the user and of the machine, and without the values of secret variables."""
+    """A finding without the names of user and machine, passwords of addresses, and the values of secret variables."""
     home = os.path.expanduser("~")
     user = os.environ.get("USER") or os.path.basename(home)
+    # With or without its domain, as NCCL prints it.
+    host = socket.gethostname().partition(".")[0]
     secrets = [value for key, value in os.environ.items() if SECRET.search(key) and len(value) > 5]
 
     def plain(text: str) -> str:
@@ -282,7 +284,9 @@ def without_names(finding: Finding) -> Finding:
             text = text.replace(secret, "***")
         text = text.replace(home, "~") if len(home) > 1 else text
         # A user may be called as an ordinary word.
-        text = re.sub(rf"(?<=/){re.escape(user)}(?=/)", "user", text) if user else text
-        return re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text)
+        text = re.sub(rf"(?<=/){re.escape(user)}\b", "user", text) if user else text
+        # Of a proxy or a mirror of the Hub.
+        text = re.sub(r"(?<=://)[^/\s@]+@", "***@", text)
+        return re.sub(rf"\b{re.escape(host)}(?:\.[\w-]+)*\b", "host", text)
 
     return replace(finding, found=plain(finding.found), remedy=plain(finding.remedy))

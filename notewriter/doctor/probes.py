@@ -5,6 +5,7 @@
 prints what it found as a JSON object, its last line. `probe` runs it with a time limit.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 Result = dict[str, Any]
 
 BLOCK, BLOCKS = 1 << 22, 32
@@ -24,15 +27,22 @@ BLOCK, BLOCKS = 1 << 22, 32
 def probe(name: str, patience: float, **options: Any) -> Result:
     """What a probe found; of one that fails, crashes or hangs, `error` and its last line or how it ended."""
     command = [sys.executable, "-m", "notewriter.doctor.probes", name, json.dumps(options)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, errors="replace")
-    except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {patience:.0f} s"}
-    if done.returncode < 0:
-        return {"error": f"crashed (signal {-done.returncode})"}
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    if done.returncode:
-        return {"error": lines[-1][:300] if lines else f"ended with {done.returncode}"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            # Those of NCCL would go on, and hold their GPUs.
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            return {"error": f"no answer within {patience:.0f} s"}
+    if process.returncode < 0:
+        return {"error": f"crashed (signal {-process.returncode})"}
+    lines = (output if process.returncode == 0 else errors).strip().splitlines()
+    if process.returncode:
+        return {"error": lines[-1][:300] if lines else f"ended with {process.returncode}"}
     found: Result = json.loads(lines[-1])
     return found
 

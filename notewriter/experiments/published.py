@@ -31,8 +31,14 @@ def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:
             for id, each in run.predictions.items():
                 row = _row(of, cell, seed, run, each, read.get(id))
                 rows.append((row, {metric: values[id] for metric, values in scores.items() if id in values}))
-    # Those of one question together; the order of cells and seeds stays.
-    rows.sort(key=lambda each: (each[0]["set"], each[0]["question_id"]))
+    # Those of one question together, in the order of cells and seeds, also of runs that join published ones.
+    planned = [(*place, seed) for place in experiment.runs for seed in experiment.planned(*place)]
+    order = {place: number for number, place in enumerate(planned)}
+
+    def place_of(row: Note) -> tuple[str, str, int]:
+        return row["set"], row["question_id"], order.get((row["cell"], row["set"], row["seed"]), len(planned))
+
+    rows.sort(key=lambda each: place_of(each[0]))
     return Notes([row for row, _ in rows], [scores for _, scores in rows], published.sections)
 
 
@@ -54,6 +60,28 @@ def check_kept(path: Path, experiment: Experiment, notes: Notes) -> None:
                 )
 
 
+def are_in(folders: Experiment, experiment: Experiment) -> bool:
+    """Whether an experiment's run folders have all of its runs, with the notes and answers that are published."""
+    return all(
+        seed in folders.runs[place] and _texts(run) == _texts(folders.runs[place][seed])
+        for place, runs in experiment.runs.items()
+        for seed, run in runs.items()
+    )
+
+
+def _texts(run: Finished) -> dict[str, tuple[str, str]]:
+    """Question id -> note and answer, as they are published."""
+    return {
+        without_surrogates(each.question_id): (_note(each), without_surrogates(each.prediction))
+        for each in run.predictions.values()
+    }
+
+
+def _note(of: Prediction) -> str:
+    # After an error a note has no words.
+    return "" if of.error else without_surrogates(of.note)
+
+
 def _readings(run: Finished) -> Mapping[str, Reading]:
     """By question id; none where questions or passages are no longer at hand, as the page says then."""
     try:
@@ -72,8 +100,7 @@ def _row(of: str, cell: str, seed: int | None, run: Finished, each: Prediction, 
         "cell": cell,
         "seed": seed,
         "passages": [without_surrogates(passage.id) for passage in read.passages] if read else [],
-        # After an error a note has no words.
-        "note": "" if each.error else without_surrogates(each.note),
+        "note": _note(each),
         "prediction": without_surrogates(each.prediction),
         "family": run.family,
     }

@@ -38,11 +38,12 @@ from notewriter.experiments.origins import (
 )
 from notewriter.experiments.pair_sets import pair_tables
 from notewriter.experiments.plots import plots_of
-from notewriter.experiments.published import NONE, check_kept, notes_of, runs_of
+from notewriter.experiments.published import NONE, are_in, check_kept, notes_of, runs_of
 from notewriter.experiments.run import Pipeline
 from notewriter.experiments.shown_notes import questions_asked, side_by_side
 from notewriter.experiments.values import (
     Difference,
+    Published,
     Runs,
     Wanted,
     all_questions,
@@ -63,6 +64,9 @@ NO_SCORE = "–"
 
 CONTROLS = "Notes without a model"
 """The heading of that section."""
+
+FOLDERS = "the run folders"
+"""Where a page's runs are read, unless from published notes; before the first of them too."""
 
 ENOUGH_SEEDS = 5
 """With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
@@ -112,8 +116,8 @@ def main(argv: list[str]) -> None:
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))
         experiment = replace(experiment, published=runs_of(published))
-    # What the page says of folders is kept as published where some are gone.
-    if all(seed in of_folders.runs[place] for place, runs in experiment.runs.items() for seed in runs):
+    # What the page says of folders is kept as published where some are gone, or have other runs now.
+    if are_in(of_folders, experiment):
         published = published._replace(sections=_of_folders(of_folders))
     notes, file = notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
     check_kept(file, experiment, notes)
@@ -149,7 +153,7 @@ def _page(
     parts = [
         f"# {experiment.title}",
         experiment.text.strip(),
-        f"Written from {'published notes' if experiment.published else 'the run folders'} by `{shlex.join(command)}`; "
+        f"Written from {_sources(experiment)} by `{shlex.join(command)}`; "
         f"no number is typed by hand. {finished} of {planned} evaluations are finished.",
     ]
     sections = dict(notes.sections)
@@ -179,6 +183,14 @@ def _page(
     again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
     parts.append(f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _sources(experiment: Experiment) -> str:
+    """Where the page's runs were read."""
+    runs = [run for runs in experiment.runs.values() for run in runs.values()]
+    return (
+        " and ".join(sorted({"published notes" if isinstance(run, Published) else FOLDERS for run in runs})) or FOLDERS
+    )
 
 
 def _section(heading: str, text: str) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from notewriter.ground.terminal import escape_controls
+
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Caption, header and rows; the first column is text, the others are numbers."""
 
@@ -93,8 +95,12 @@ def _html_line(cells: Sequence[str], kind: str, texts: int) -> Markup:
 
 
 def aligned(tables: Sequence[Table]) -> str:
-    """Tables for the terminal that are Markdown too, each below its caption if it has one; nothing is escaped."""
-    return "\n".join((f"{caption}\n\n" if caption else "") + _aligned(header, rows) for caption, header, rows in tables)
+    """Tables for the terminal that are Markdown too, each below its caption if it has one.
+
+    Names of files and datasets do not control the terminal; Markdown is not escaped.
+    """
+    parts = ((f"{caption}\n\n" if caption else "") + _aligned(header, rows) for caption, header, rows in tables)
+    return escape_controls("\n".join(parts))
 
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,6 +3,7 @@ import os
 import re
 import time
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,23 @@ def test_a_damaged_file_is_told_and_the_others_are_shown(tmp_path, watch):
     run_folder(tmp_path / "two", 4)
     shown = runs_on(watch(tmp_path).get("/watch"))
     assert "cannot be read: " in shown["one"] and "4 questions" in shown["two"]
+
+
+def test_files_that_go_while_they_are_looked_at_leave_the_page(tmp_path, watch, monkeypatch):
+    run = run_folder(tmp_path / "run", 2)
+    (run / "gone").symlink_to("nowhere")
+    (run / "metrics.json.tmp").touch()
+    stat = Path.stat
+
+    def renamed_after(path, **options):
+        found = stat(path, **options)
+        if path.name == "metrics.json.tmp":
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", renamed_after)
+    reply = watch(run).get("/watch")
+    assert reply.status_code == 200 and re.search(r"last written \d s ago 2 questions", runs_on(reply)["."])
 
 
 def test_what_is_neither_a_folder_nor_a_pipeline_is_one_line(tmp_path):

@@ -100,6 +100,16 @@ def test_what_people_lean_to_stands_beside_it(tmp_path, labelled, capsys):
     assert table["reference"] == ["8", "0.000", "0.000 [0.000, 0.000]", "", ""]
 
 
+def test_the_pairs_of_one_question_are_resampled_together(tmp_path, capsys):
+    folder = write(tmp_path / "pairs", [pair(number, question_id="q0") for number in range(8)])
+    arguments = ByHandArguments(pairs=[str(folder)])
+    first = {item.id for item in sample(arguments, SampleArguments())[:4]}
+    written(tmp_path / "labels", "ana", lambda item: boats_of(item) if item.id in first else facts_of(item), arguments)
+    run(tmp_path)
+    # One question has no spread.
+    assert rows(capsys.readouterr().out)["ana"][2] == "0.500 [0.500, 0.500]"
+
+
 def test_agreement_by_stage_dataset_and_length_gap(tmp_path, capsys):
     columns = [
         {"stage": "deepnote/init_note", "dataset": "musique"},
@@ -118,6 +128,16 @@ def test_agreement_by_stage_dataset_and_length_gap(tmp_path, capsys):
         "over 50% longer",
     ):
         assert table[f"ana and reference, {group}"][0] in ("4", "8"), group
+
+
+def test_a_text_that_as_many_people_do_not_prefer_makes_no_pair(tmp_path, labelled, capsys):
+    labelled("ana")
+    labelled("ben", neither=("q6", "q7"))
+    labelled("eve", neither=("q7",))
+    run(tmp_path, "--output_dir", tmp_path / "made")
+    assert "1 left out: people disagree" in capsys.readouterr().out
+    made = {row["question_id"]: row for row in read_pairs(tmp_path / "made" / "train.parquet")}
+    assert made.keys() == {f"q{number}" for number in range(7)} and made["q6"]["chosen_score"] == 2
 
 
 def test_labels_become_pairs_whose_judge_is_human(tmp_path, labelled, capsys):

@@ -129,6 +129,22 @@ def test_neither_a_secret_nor_a_name_of_user_or_machine_is_in_it(machine, run, m
     assert code == 1 and found == "OSError: ~/x and /scratch/user/y on host with ***"
 
 
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("PermissionError: '/scratch/alice'", "PermissionError: '/scratch/user'"),
+        ("node7:3120 NCCL WARN; node7.cluster.example", "host:3120 NCCL WARN; host"),
+        ("no answer from https://bob:hunter2@proxy.example:3128", "no answer from https://***@proxy.example:3128"),
+    ],
+)
+def test_names_are_left_out_in_every_form(machine, run, monkeypatch, error, shown):
+    monkeypatch.setenv("USER", "alice")
+    monkeypatch.setattr(doctor.socket, "gethostname", lambda: "node7.cluster.example")
+    machine(nccl={"error": error})
+    _, out = run("--json", "true", *ROLES)
+    assert [each["found"] for each in json.loads(out) if each["name"] == "NCCL"] == [shown]
+
+
 def test_json_has_every_finding(machine, run):
     machine()
     code, out = run("--json", "true", *ROLES)

@@ -2,6 +2,7 @@
 
 import os
 
+import psutil
 import pytest
 
 from notewriter.doctor.probes import probe
@@ -28,6 +29,18 @@ def test_one_that_crashes_or_hangs_ends_within_its_time(vllm):
     assert probe("vllm", 60) == {"error": "crashed (signal 6)"}
     vllm("import time; time.sleep(60)")
     assert probe("vllm", 1.0) == {"error": "no answer within 1 s"}
+
+
+def test_what_one_that_hangs_has_started_ends_with_it(vllm, tmp_path):
+    started = tmp_path / "pid"
+    vllm(
+        "import pathlib, subprocess, time; child = subprocess.Popen(['sleep', '60']); "
+        f"pathlib.Path({str(started)!r}).write_text(str(child.pid)); time.sleep(60)"
+    )
+    assert probe("vllm", 3.0) == {"error": "no answer within 3 s"}
+    # The machine's first process may not have collected it yet.
+    pid = int(started.read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_a_library_prints_is_not_taken_for_the_answer(vllm, tmp_path):

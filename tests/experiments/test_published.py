@@ -100,7 +100,28 @@ def test_runs_that_are_published_are_not_read_again_and_new_ones_join_them(noted
     (tmp_path / "run/trained-1/near/traces.jsonl").unlink()
     text = page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
     assert "3 of 6 evaluations are finished." in text and "| trained, seed 2 |" in text
+    assert "Written from published notes and the run folders by " in text
     assert {row["seed"] for row in read_notes(tmp_path / "page-notes.parquet").rows} == {None, 1, 2}
+
+
+def test_folders_with_other_runs_now_say_nothing_of_the_published_ones(noted, noted_runs, tmp_path):
+    file, _ = noted
+    first = page(file, tmp_path)
+    shutil.rmtree(tmp_path / "run/base/near")
+    shutil.copytree(noted_runs[0] / "after", tmp_path / "run/base/near")
+    again = page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
+    assert without_command(again) == without_command(first)
+
+
+def test_notes_side_by_side_are_of_the_first_seed_whichever_was_published_first(noted, noted_runs, tmp_path):
+    file, _ = noted
+    run = tmp_path / "run"
+    (run / "trained-1").rename(run / "trained-2")
+    page(file, tmp_path)
+    shutil.copytree(noted_runs[0] / "after", run / "trained-1/near")
+    page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
+    seeds = [row["seed"] for row in read_notes(tmp_path / "page-notes.parquet").rows]
+    assert seeds == [None, 1, 2] * (len(seeds) // 3)
 
 
 def test_published_notes_are_not_lost_with_their_runs(noted, tmp_path):

@@ -301,7 +301,11 @@ def test_only_shares_have_a_plot_whose_axis_ends_at_one(experiment, runs, tmp_pa
 
 def test_before_the_first_run_the_page_has_what_is_asked_and_the_commands(experiment, tmp_path):
     text = page(experiment(), tmp_path)
-    assert "A *made-up* experiment." in text and "0 of 6 evaluations are finished." in text
+    assert (
+        "Written from the run folders by " in text
+        and "A *made-up* experiment." in text
+        and "0 of 6 evaluations are finished." in text
+    )
     command = f"notewriter pipeline {tmp_path}/experiment.yaml --output_dir {tmp_path}/run --dry_run true"
     assert f"`{command}` prints the commands of its 1 runs." in text
     assert "## " not in text and "|" not in text

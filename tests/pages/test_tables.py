@@ -48,3 +48,7 @@ def test_a_table_in_the_terminal_is_markdown_below_its_caption():
     lines = ["| metric | after |", "|--------|------:|", "| f1     | 0.500 |", "| calls  |  12.0 |"]
     assert aligned([("", *table)]).splitlines() == lines
     assert aligned([("", *table), ("Costs", *table)]).splitlines() == [*lines, "", "Costs", "", *lines]
+
+
+def test_names_in_a_table_do_not_control_the_terminal():
+    assert "judge \\x1b[2J" in aligned([("", ["judge"], [["judge \x1b[2J"]])])

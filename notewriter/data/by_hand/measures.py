@@ -7,7 +7,6 @@ from typing import NamedTuple
 from notewriter.artifacts.hand_labels import HandLabel
 from notewriter.data.by_hand.items import Item
 from notewriter.evaluation.agreement import agreement
-from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table
 
@@ -144,12 +143,19 @@ def _leanings(items: Mapping[str, Item], ratings: Ratings, labels: Mapping[str, 
     yield f"{1 - len(decided) / len(ratings):.3f}"
     lengths = {item: [len(text.split()) for text in items[item].texts] for item in decided}
     yield _share(
-        [lengths[item][text] == max(lengths[item]) for item, text in decided.items() if len(set(lengths[item])) > 1]
+        [
+            (lengths[item][text] == max(lengths[item]), items[item].question_id)
+            for item, text in decided.items()
+            if len(set(lengths[item])) > 1
+        ]
     )
     own = [labels[item] for item in ratings if item in labels]
-    yield _share([label.preferred == "left" for label in own if label.text is not None])
+    yield _share([(label.preferred == "left", label.question_id) for label in own if label.text is not None])
     yield f"{sorted(label.seconds for label in own)[len(own) // 2]:.0f}" if own else ""
 
 
-def _share(values: Sequence[bool]) -> str:
-    return bootstrap_interval([float(value) for value in values]).text() if values else ""
+def _share(values: Sequence[tuple[bool, str]]) -> str:
+    """How often something is so of items, each with its question, over which the interval is."""
+    if not values:
+        return ""
+    return agreement([(value, True) for value, _ in values], [question for _, question in values]).share.text()

@@ -22,8 +22,9 @@ TIED = "people disagree"
 def rows_of(items: Mapping[str, Item], labels: Labels, dropped: Counter[str]) -> Iterator[tuple[str, Pair]]:
     """The pairs that most people agree on, each with its split; counts in `dropped` why others are none.
 
-    A score is the number of people who preferred the side. The replies are theirs, `name: chosen` and so on. Where they
-    prefer what the judge rejected, the sides change places, with all that is known of each.
+    More people prefer its chosen side than the other one, and more than say neither. A score is the number of people
+    who preferred the side. The replies are theirs, `name: chosen` and so on. Where they prefer what the judge rejected,
+    the sides change places, with all that is known of each.
     """
     for item in items.values():
         given = {name: own[item.id] for name, own in labels.items() if item.id in own}
@@ -33,7 +34,7 @@ def rows_of(items: Mapping[str, Item], labels: Labels, dropped: Counter[str]) ->
             dropped[NO_PROMPT] += 1
         elif not votes:
             dropped[NOBODY] += 1
-        elif counts[0] == counts[1]:
+        elif counts[0] == counts[1] or max(counts) <= len(given) - votes.total():
             dropped[TIED] += 1
         else:
             yield item.split, _row(item.pair, item.texts[counts.index(max(counts))], votes, given)
