@@ -136,6 +136,7 @@ def _plan(found: Found, place: Path) -> str:
 def _into_cache(name: str, dry_run: bool) -> None:
     """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
     from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.file_download import repo_folder_name
 
     cache, offline = Path(constants.HF_HUB_CACHE), _offline(name)
     try:
@@ -147,7 +148,7 @@ def _into_cache(name: str, dry_run: bool) -> None:
         Checkpoint(Path(cached).parent).check()
         logger.info("%s: is in the cache of the Hub", name)
         return
-    sys.stdout.write(_plan(found, cache / "models"))
+    sys.stdout.write(_plan(found, cache / repo_folder_name(repo_id=name, repo_type="model")))
     if not dry_run:
         # Of a model that has moved it is looked for by the old name.
         Checkpoint(_download(dataclasses.replace(found, name=name), offline, None)).check()

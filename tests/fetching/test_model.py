@@ -101,11 +101,14 @@ def test_a_hub_that_fails_between_two_requests_is_not_reached(hub: Hub, tmp_path
 
 
 def test_a_dry_run_says_the_size_and_the_licence_and_fetches_nothing(
-    published: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main(["model", HUB_ID, "--output_dir", str(tmp_path / "model"), "--dry_run", "true"])
     assert "licence not stated\nto download: 300 kB in 4 files; free: " in capsys.readouterr().out
-    assert published.served == 0 and not (tmp_path / "model").exists()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    main(["model", HUB_ID, "--dry_run", "true"])
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/cache/models--HuggingFaceTB--SmolLM2-135M-Instruct: ")
+    assert published.served == 0 and not list(tmp_path.glob("*/"))
 
 
 def test_finished_files_of_a_killed_fetch_are_not_sent_again(published: Hub, tmp_path: Path) -> None:
