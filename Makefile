@@ -108,6 +108,8 @@ lint: setup ## check format, lint, types and the direction of imports
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+	@# Marks of an unfinished merge, which Markdown and YAML take for text.
+	@! grep -rnE '^(<<<<<<<|>>>>>>>) ' *.md docs configs
 
 quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the MACHINE, in minutes
 	.venv/bin/notewriter quickstart
