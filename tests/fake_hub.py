@@ -58,8 +58,8 @@ class Hub(ThreadingHTTPServer):
     connection is cut before the reply) or `half` (it is cut in the middle of the reply).
 
     `moved` has old and new names of repositories, `gated` those that need a token. With `is_proxy` every answer is a
-    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of
-    them, `pace` is a pause in seconds after each 64 kB.
+    web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of them, `pace` is a pause
+    in seconds after each 64 kB, `encoding` the Content-Encoding that other servers than the Hub name.
     """
 
     def __init__(self) -> None:
@@ -79,6 +79,7 @@ class Hub(ThreadingHTTPServer):
         self.gated: set[str] = set()
         self.is_proxy = False
         self.pace = 0.0
+        self.encoding = ""
         self.served = 0
         self.ranges: list[str] = []
 
@@ -240,6 +241,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[place : place + CHUNK])
             time.sleep(self.server.pace)
 
+    def _moved(self, repo: str) -> None:
+        self._send(b"", {"Location": self.path.replace(repo, self.server.moved[repo])}, 307)
+
     def _refuse(self, status: int, code: str) -> None:
         self._send(b"", {"X-Error-Code": code, "X-Error-Message": code}, status)
 
@@ -256,10 +260,15 @@ class Handler(BaseHTTPRequestHandler):
             self._send(b"<html>Log in</html>", {"Content-Type": "text/html; charset=utf-8"})
         elif path.lstrip("/") in self.server.elsewhere:
             content = self.server.elsewhere[path.lstrip("/")]
-            self._send_file(content, {"ETag": f'"{hashlib.md5(content).hexdigest()}"', "Content-Type": "text/plain"})
+            headers = {"ETag": f'"{hashlib.md5(content).hexdigest()}"', "Content-Type": "text/plain"}
+            encoding = {"Content-Encoding": self.server.encoding} if self.server.encoding else {}
+            self._send_file(content, headers | encoding)
         elif path.startswith("/cdn/"):
             self._send_file(self.server.objects[path.removeprefix("/cdn/")], {})
         elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+            if found[2] in self.server.moved:
+                self._moved(found[2])
+                return
             repository = self.server.repository(found[1], found[2])
             files = files_of(repository, unquote(found[3] or "main"))
             if files is None:
@@ -273,6 +282,9 @@ class Handler(BaseHTTPRequestHandler):
                 }
             )
         elif found := re.fullmatch(r"/api/(model|dataset)s/([^/]+/[^/]+)/tree/(.+)", path):
+            if found[2] in self.server.moved:
+                self._moved(found[2])
+                return
             files = files_of(self.server.repository(found[1], found[2]), unquote(found[3])) or {}
             entries = [{"type": "file", "path": name, "size": len(content)} for name, content in files.items()]
             self._reply([entry | {"oid": "0" * 40} for entry in entries])
@@ -283,8 +295,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _resolve(self, kind: str, repo: str, revision: str, path: str) -> None:
         if repo in self.server.moved:
-            place = self.path.replace(repo, self.server.moved[repo])
-            self._send(b"", {"Location": place}, 307)
+            self._moved(repo)
         elif (kind, repo) not in self.server.repositories:
             self._refuse(404, "RepoNotFound")
         elif repo in self.server.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":

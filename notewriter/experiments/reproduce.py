@@ -79,9 +79,13 @@ def main(argv: list[str]) -> None:
     for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
         left = [cell.model for cell in cells if cell.lacks == lacks]
         sys.stdout.write(f"left out: {len(left)} cells of {left[0]}: {lacks}\n")
-    if (paid := _addresses(able)) and not read_key(Endpoint.api_key_env):
-        sys.stdout.write(f"{Endpoint.api_key_env} is not set; {', '.join(paid)} may ask for it\n")
+    for variable, addresses in _keys(able).items():
+        if not read_key(variable):
+            sys.stdout.write(f"{variable} is not set; {', '.join(addresses)} may ask for it\n")
     if dry.dry_run:
+        return
+    if not stages:
+        sys.stdout.write(f"nothing to be done until {own.until}\n")
         return
     folder = output / grid.name
     path = Path(own.write) if own.write else folder / "pipeline.yaml"
@@ -93,11 +97,16 @@ def main(argv: list[str]) -> None:
         run_here(read_pipeline(path))
 
 
-def _addresses(cells: Sequence[Cell]) -> list[str]:
-    """The endpoints of models and judges that are not served here."""
+def _keys(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """The variables with the keys of models that are not served here -> the addresses of these."""
     judges = [cell.judge for cell in cells if cell.judge and cell.judge.judgements]
     options = [*(cell.options for cell in cells), *(judge.options for judge in judges)]
-    return list(dict.fromkeys(each["base_url"] for each in options if each.get("base_url")))
+    found: dict[str, list[str]] = {}
+    for each in [*options, *(role for one in options for role in one.get("models", {}).values())]:
+        addresses = found.setdefault(each.get("api_key_env", Endpoint.api_key_env), [])
+        if (address := each.get("base_url")) and address not in addresses:
+            addresses.append(address)
+    return {variable: addresses for variable, addresses in found.items() if addresses}
 
 
 def table_command(arguments: TableArguments, substitutes: Substitutes) -> list[str]:

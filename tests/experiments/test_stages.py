@@ -1,16 +1,18 @@
 """The stages before a table follow from its file and the chosen cells, in an order in which they can be done."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from huggingface_hub import constants
 
-from notewriter.experiments.grid import Substitutes, read_grid
+from notewriter.experiments.grid import Corpus, Searched, Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
 from notewriter.experiments.stages import plan, stages_of, sums
 from notewriter.experiments.table_cost import CellCost
+from notewriter.ground.errors import UserError
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
 
@@ -94,6 +96,33 @@ def test_encoders_and_rerankers_are_fetched_too():
     assert {"fetch model BAAI/bge-base-en-v1.5", "fetch model BAAI/bge-reranker-v2-m3"} <= derived(
         "rearag/table_1"
     ).keys()
+
+
+def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
+    """A folder of the name stands for the model of the Hub, everywhere."""
+    (tmp_path / "intfloat/e5-base-v2").mkdir(parents=True)
+    stages = derived("search_r1/seven_sets", "nq/*")
+    assert "fetch model intfloat/e5-base-v2" not in stages
+    assert stages["index wiki18-e5-base-v2"].after == ["make corpus wiki-18", "fetch index wiki-18-e5-flat"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ({"indexes": {"i": {"corpus": "dpr", "encoder": "me/mine"}}}, "unknown encoder 'me/mine'; choose one of: BAAI"),
+        ({"indexes": {"i": {"corpus": "dpr", "encoder": "intfloat/e5-base-v2", "vectors": "x"}}}, "unknown index 'x'"),
+        ({"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "dpr"}}}, "corpora: c: has no `passages`"),
+        ({"indexes": {"i": {"corpus": "folder"}}, "corpora": {"folder": {"passages": 9}}}, "unknown source 'folder'"),
+    ],
+    ids=["encoder", "vectors", "passages", "source"],
+)  # fmt: skip
+def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
+    grid = read_grid(Path("papers/search_r1/seven_sets"), {}, Substitutes())
+    corpora = grid.corpora | {name: Corpus(**each) for name, each in entries.get("corpora", {}).items()}
+    indexes = {folder: Searched(**each) for folder, each in entries["indexes"].items()}
+    cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
+    with pytest.raises(UserError, match=told):
+        stages_of(replace(grid, corpora=corpora, indexes=indexes), [cell], {}, Path("runs"), [])
 
 
 def test_the_time_and_size_of_an_index_are_those_that_were_measured_carried_forward():

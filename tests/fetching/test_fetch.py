@@ -254,6 +254,16 @@ def test_a_broken_connection_is_resumed(hub: Hub, caplog: pytest.LogCaptureFixtu
     assert "the connection broke" in caplog.text
 
 
+def test_a_file_that_is_stored_compressed_stays_as_it_is(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers send a .gz file as an encoded one, whose length is that of what is sent."""
+    dpr = RELEASES["corpus"]()["dpr"]
+    content = gzip.compress(b"id\ttext\ttitle\n")
+    hub.publish_release(dpr, {"psgs_w100.tsv.gz": content})
+    hub.encoding = "gzip"
+    unchecked("corpus", "dpr")
+    assert (dpr.folder / "psgs_w100.tsv.gz").read_bytes() == content
+
+
 # What can be wrong
 
 
@@ -318,8 +328,9 @@ def repository(hub: Hub) -> Stored:
         (lambda hub: hub.gated.add("google/frames-benchmark"), "is gated; accept its conditions at "),
         (lambda hub: setattr(hub, "is_proxy", True), "a proxy or a login may stand before it"),
         (lambda hub: hub.faults.extend([("HEAD /datasets", 503)] * 9), "answered with status 503; try later"),
+        (lambda hub: hub.faults.append(("GET /datasets", 429)), "answered with status 429; try later"),
     ],
-    ids=["no repository", "no revision", "no file", "gated", "proxy", "fault"],
+    ids=["no repository", "no revision", "no file", "gated", "proxy", "fault", "too many requests"],
 )  # fmt: skip
 def test_what_the_hub_refuses_is_one_line_with_a_remedy(
     break_it: Callable[[Hub], object], told: str, hub: Hub, tmp_path: Path
@@ -350,6 +361,17 @@ def test_a_disk_that_is_too_small_is_said_before_the_download(
     with pytest.raises(UserError, match=r"needs 268 MB, and 1 kB are free; free some space or set NOTEWRITER_HOME"):
         unchecked("dataset", "frames")
     assert hub.served == 0
+
+
+def test_an_archive_needs_room_once_whatever_is_taken_from_it(hub: Hub) -> None:
+    twowiki = release("2wikimultihopqa")
+    hub.publish_release(twowiki, {file.here: bytes(1000) for file in twowiki.files})
+    to_do = download.plan(twowiki.files, "")
+    assert len(to_do.files) == 4 and to_do.room == 4 * to_do.size
+    contexts = [file for file in release("nq").files if file.split == "contexts"]
+    hub.publish_release(release("nq"), {contexts[0].here: bytes(1000)})
+    compressed = download.plan(contexts, "")
+    assert compressed.room == 4 * compressed.size
 
 
 @pytest.mark.parametrize("offline", ["HF_HUB_OFFLINE", "no answer"])
@@ -429,6 +451,10 @@ def test_an_unknown_kind_or_name_lists_those_that_are_known(hub: Hub) -> None:
         fetch.main(["corpus", "wiki"])
     with pytest.raises(UserError, match="dataset: its name is missing"):
         fetch.main(["dataset"])
+    with pytest.raises(UserError, match=r"output_dir: is of models; .* lies in .*frames, in \$NOTEWRITER_HOME"):
+        fetch.main(["dataset", "frames", "--output_dir", "here"])
+    with pytest.raises(UserError, match="split: is of datasets; leave it out"):
+        fetch.main(["model", "someone/model", "--split", "test"])
     with pytest.raises(UserError, match="split: frames has test; leave out --split"):
         fetch.main(["dataset", "frames", "--split", "train"])
 

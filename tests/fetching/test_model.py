@@ -71,12 +71,44 @@ def test_without_a_folder_a_model_is_in_the_cache_of_the_hub(
         fetch_model("someone/else", None)
 
 
+def test_the_index_of_weights_in_another_form_is_left_out_with_them(published: Hub, tmp_path: Path) -> None:
+    """It names files that are not fetched."""
+    index = json.dumps({"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}).encode()
+    for name in ("pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "flax_model.msgpack.index.json"):
+        published.publish(f"hf://{HUB_ID}/{name}", index)
+    fetch_model(HUB_ID, tmp_path / "model")
+    assert files(tmp_path / "model") == USED | {"origin.json"}
+
+
+def test_a_model_that_moved_is_in_the_cache_under_the_name_that_was_given(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import try_to_load_from_cache
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for name in USED:
+        hub.publish(f"hf://someone/new/{name}", FILES[name])
+    hub.moved["someone/old"] = "someone/new"
+    fetch_model("someone/old", None)
+    assert isinstance(try_to_load_from_cache("someone/old", "config.json", cache_dir=tmp_path / "cache"), str)
+
+
+def test_a_hub_that_fails_between_two_requests_is_not_reached(hub: Hub, tmp_path: Path) -> None:
+    hub.publish("hf://someone/large/config.json", FILES["config.json"])
+    hub.faults = [("GET /api/models/someone/large/tree", 400)]
+    with pytest.raises(UserError, match=r"cannot be reached .*run `notewriter fetch model"):
+        fetch_model("someone/large", tmp_path / "model")
+
+
 def test_a_dry_run_says_the_size_and_the_licence_and_fetches_nothing(
-    published: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main(["model", HUB_ID, "--output_dir", str(tmp_path / "model"), "--dry_run", "true"])
     assert "licence not stated\nto download: 300 kB in 4 files; free: " in capsys.readouterr().out
-    assert published.served == 0 and not (tmp_path / "model").exists()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    main(["model", HUB_ID, "--dry_run", "true"])
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/cache/models--HuggingFaceTB--SmolLM2-135M-Instruct: ")
+    assert published.served == 0 and not list(tmp_path.glob("*/"))
 
 
 def test_finished_files_of_a_killed_fetch_are_not_sent_again(published: Hub, tmp_path: Path) -> None:
