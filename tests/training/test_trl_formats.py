@@ -2,11 +2,12 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from datasets import Dataset
 from pair_rows import row as row_of_ours
@@ -152,9 +153,7 @@ def test_trls_trainer_takes_our_rows_with_all_their_columns(
     assert our_losses(tmp_path / "run") == pytest.approx(trl_losses(Dataset.from_parquet(str(file))), rel=1e-5)
 
 
-def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(
-    make_pair: Callable[[int], Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(make_pair: Callable[[int], Row], tmp_path: Path) -> None:
     """What its SharegptDatasetConverter asks of a row of pairs, by the description on docs/training.md."""
     page = (Path(__file__).parents[2] / "docs/training.md").read_text()
     (line,) = re.findall(r"^datasets\.Dataset\.from_parquet.*?(?=^```)", page, re.MULTILINE | re.DOTALL)
@@ -167,8 +166,7 @@ def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(
         [row_of_ours(0) | pair, row_of_ours(1) | pair | {"prompt": [system, *pair["prompt"]]}],
     )
 
-    monkeypatch.chdir(tmp_path)
-    exec(line, {"datasets": datasets})
+    subprocess.run([sys.executable, "-c", f"import datasets\n{line}"], cwd=tmp_path, check=True, capture_output=True)
 
     read = json.loads(description)["pairs"]
     assert (read["ranking"], read["formatting"]) == (True, "sharegpt")
