@@ -16,7 +16,7 @@ CONSTRAINTS := constraints$(if $(filter gpu,$(MACHINE)),-gpu).txt
 
 # The quickstart needs only the first ones; its commands start sooner without the others.
 QUICKSTART_EXTRAS := $(MACHINE),fetch
-EXTRAS := deepspeed,wandb,dense,corpora,serve,dev
+EXTRAS := deepspeed,wandb,dense,corpora,serve,docs,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Into a pipe Python would write its lines late.
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help setup test test-unit test-system lint quickstart clean
+.PHONY: help setup test test-unit test-system lint docs quickstart clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -111,9 +111,13 @@ lint: setup ## check format, lint, types and the direction of imports
 	@# Marks of an unfinished merge, which Markdown and YAML take for text.
 	@! grep -rnE '^(<<<<<<<|>>>>>>>) ' *.md docs configs
 
+docs: setup ## build the documentation as a site into site/; a dead link fails
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs --quiet build
+	@echo 'site/index.html; to search in it: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
+
 quickstart: .venv/.quickstart ## run the whole pipeline on a small generated world, on the MACHINE, in minutes
 	.venv/bin/notewriter quickstart
 
 clean: ## remove .venv and every cache; runs/ and models/ stay
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

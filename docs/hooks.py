@@ -92,7 +92,9 @@ def commands() -> str:
             rows = [row(action) for action in actions_of(main, first) if action.dest != "help"]
             heading = f"### {name} {first}\n\n" if first else ""
             sections.append(heading + "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]))
-    return "# Commands\n\nThe commands of `notewriter` with their options, as `--help` has them.\n\n" + "\n\n".join(sections)
+    return "# Commands\n\nThe commands of `notewriter` with their options, as `--help` has them.\n\n" + "\n\n".join(
+        sections
+    )
 
 
 def row(action: argparse.Action) -> str:

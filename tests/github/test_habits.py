@@ -23,7 +23,7 @@ def loaded(name: str) -> dict:
 def test_the_workflow_makes_what_the_makefile_has_on_the_oldest_and_the_newest_python():
     job = loaded(".github/workflows/test.yml")["jobs"]["test"]
     made = [step["run"].split()[1] for step in job["steps"] if "run" in step]
-    assert made == ["setup", "lint", "test-unit"] and set(made) <= TARGETS
+    assert made == ["setup", "lint", "docs", "test-unit"] and set(made) <= TARGETS
     oldest, above = re.findall(r"3\.(\d+)", PROJECT["requires-python"])
     assert job["strategy"]["matrix"]["python"] == [f"3.{oldest}", f"3.{int(above) - 1}"]
 
