@@ -35,9 +35,11 @@ def test_a_commit_is_checked_by_make_lint():
     assert re.search(hook["files"], "notewriter/cli.py") and not re.search(hook["files"], "docs/gpu.md")
 
 
-def test_the_citation_is_of_this_version_and_licence():
+def test_the_citation_is_of_this_version_and_licence_and_the_changelog_begins_with_it():
     citation = loaded("CITATION.cff")
     assert (citation["version"], citation["license"]) == (notewriter.__version__, PROJECT["license"])
+    newest = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert newest == f"{citation['version']} ({citation['date-released']})"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)

@@ -1,4 +1,4 @@
-"""The wheel, alone in an environment and in a folder with an eval/ of its own, does what a checkout does."""
+"""The wheel, made of the source archive and alone in an environment, does what a checkout does."""
 
 import json
 import os
@@ -6,25 +6,40 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
-SOURCES = ("notewriter", "configs", "slurm", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    *("notewriter", "configs", "slurm", "pyproject.toml", "MANIFEST.in"),
+    *("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "tests/test_cli.py"),
+)
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with this project's wheel; dependencies, but not the checkout, come from the running one."""
-    folder = tmp_path_factory.mktemp("wheel")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive of a checkout."""
+    folder = tmp_path_factory.mktemp("archive")
     for name in SOURCES:
         source, copy = ROOT / name, folder / "source" / name
         if source.is_dir():
             shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            copy.parent.mkdir(exist_ok=True)
             shutil.copy(source, copy)
+    script = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+    subprocess.run([sys.executable, "-c", script], cwd=folder / "source", check=True, capture_output=True, timeout=300)
+    shutil.rmtree(folder / "source")
+    return next(folder.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def environment(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the archive's wheel; dependencies, but not the checkout, come from the running one."""
+    folder = tmp_path_factory.mktemp("wheel")
     # With it, pip would take the checkout for an installed package.
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -33,13 +48,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     pip = ("pip", "--quiet", "--disable-pip-version-check")
     offline = ("--no-deps", "--no-index")
-    python(*pip, "wheel", *offline, "--no-build-isolation", "--wheel-dir", folder, folder / "source")
+    python(*pip, "wheel", *offline, "--no-build-isolation", "--wheel-dir", folder, archive)
     python("venv", "--without-pip", folder / "venv")
     python(*pip, "--python", folder / "venv/bin/python", "install", *offline, *folder.glob("*.whl"))
     # As a line of a .pth file the folder is searched, but its own .pth files, with the checkout, are not read.
     packages = folder / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    shutil.rmtree(folder / "source")
     return folder / "venv"
 
 
@@ -61,6 +75,13 @@ def run(environment: Path, tmp_path: Path):
         return done.stdout + done.stderr
 
     return run
+
+
+def test_the_source_archive_has_the_package_with_its_recipes_and_no_tests(archive: Path) -> None:
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {"CHANGELOG.md", "CITATION.cff", "notewriter/recipes/dpo/deepnote_qwen2.5-7b.yaml"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def test_the_package_is_the_wheels_and_puts_no_other_name_on_the_path(environment: Path) -> None:
