@@ -42,7 +42,7 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; dtype defaults to the "
-            "model's on a GPU, and on a CPU to bfloat16 if it has instructions for it, else float32, with "
+            "model's on a GPU, and on a CPU to bfloat16 if it has matrix units for it, else float32, with "
             "enforce_eager",
             "of": "model",
         },

@@ -36,14 +36,14 @@ def cpuinfo(label, *cores):
     [
         pytest.param("flags", AVX2, "float32", id="AVX2 alone"),
         pytest.param("flags", AVX512, "float32", id="AVX-512 without bfloat16"),
-        pytest.param("flags", AVX512_BF16, "bfloat16", id="avx512_bf16"),
+        pytest.param("flags", AVX512_BF16, "float32", id="AVX-512 with bfloat16 and no AMX"),
         pytest.param("flags", AMX, "bfloat16", id="AMX"),
         pytest.param("Features", GRAVITON2, "float32", id="Arm without bf16"),
         pytest.param("Features", GRAVITON3, "bfloat16", id="Arm with bf16"),
         pytest.param("model name", "a processor that says nothing", "float32", id="nothing known"),
     ],
 )
-def test_bfloat16_is_for_processors_with_units_for_it(label, features, expected):
+def test_bfloat16_is_for_processors_with_matrix_units_for_it(label, features, expected):
     assert has_bfloat16(cpuinfo(label, features, features)) == (expected == "bfloat16")
 
 
