@@ -1,21 +1,34 @@
-"""Every command in README and docs is accepted by its program, and every path of the project exists."""
+"""Every command on the pages is accepted by its program or rehearsed, and every path of the project exists."""
 
 import argparse
+import functools
+import importlib
 import re
 import runpy
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+from benchmark_files import TWO_QUESTIONS, own_question, write_lines, write_two_questions
+from huggingface_hub import constants
+from transformers import AutoTokenizer
 
-from notewriter import cli
+from notewriter import Passage, build_index, cli
+from notewriter.experiments import table
 from notewriter.ground import config, recipes
+from notewriter.ground.completion import actions_of
 from notewriter.training import train
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(file for name in ("docs", "configs", "tests") for file in (ROOT / name).rglob("*.md"))}
+    # What it says of earlier versions need not be so any more.
+    - {ROOT / "CHANGELOG.md"}
+)
 OURS = (
     "notewriter/",
     "configs/",
@@ -35,21 +48,52 @@ CODE = [
     for package in ("notewriter", "data_construction", "eval", "training")
     for file in sorted((ROOT / package).rglob("*.py"))
 ]
+OTHERS = {
+    "source": "the shell's own",
+    "cd": "the shell's own",
+    "export": "the shell's own",
+    "cp": "copies a file; that it exists is tested below",
+    "git": "fetches the repository from wherever it is",
+    "python3": "makes a virtual environment",
+    "python -m build": "is no dependency of ours; tests/integration/test_wheel.py makes both archives without it",
+    "twine": "is no dependency of ours",
+    "pip": "needs a package index; that the extras exist is tested below",
+    "uv": "as pip",
+    "pre-commit": "is no dependency of ours; tests/github tests its file",
+    "docker build": "needs Docker; tests/containers tests the file",
+    "apptainer build": "needs Apptainer; tests/containers tests the file",
+    "python -m vllm.entrypoints.openai.api_server": "is vLLM's own server",
+}
+"""Programs that are not run here, each with the reason."""
+SBATCH = {"--nodes", "--gpus-per-node", "--exclusive", "--mem", "--array", "--time", "--partition", "--account"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def commands() -> list:
+    """The lines of the shell on the pages, without variables before a command and programs that run another one."""
     found = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            for line in re.sub(r"\\\n\s*", " ", block[2]).splitlines():
-                if block[1] in ("", "sh") and line.strip() and not line.startswith("#"):
+            for line in re.sub(r"\\\n\s*", " ", block[2]).splitlines() if block[1] in ("", "sh") else ():
+                if words := shlex.split(line, comments=True):
+                    words = command_of(words)
                     number = text.count("\n", 0, block.start()) + 1
-                    found.append(
-                        pytest.param(line, id=f"{page.relative_to(ROOT)}:{number} {' '.join(line.split()[:2])}")
-                    )
+                    found.append(pytest.param(words, id=f"{page.relative_to(ROOT)}:{number} {' '.join(words[:2])}"))
     return found
+
+
+def command_of(words: list[str]) -> list[str]:
+    """What a line runs in the end."""
+    assert not {"|", "||", "&&", ";", ">"} & set(words)
+    while re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
+        words = words[1:]
+    if words[0] == "/usr/bin/time":
+        return words[2:]
+    # The image and its definition have the program's name too.
+    if words[:2] in (["docker", "run"], ["apptainer", "exec"]):
+        return words[len(words) - words[::-1].index("notewriter") - 1 :]
+    return ["python", *words[1:]] if Path(words[0]).name == "python" else words
 
 
 class Parsed(BaseException):
@@ -89,31 +133,30 @@ def parse_only(monkeypatch):
     return run
 
 
-def command_of_a_job(words):
+def command_of_a_job(words: list[str]) -> list[str]:
     """What a job script of the project runs; checks that the job asks for CPUs and memory with its GPUs."""
     number = next(number for number, word in enumerate(words) if word.endswith(".sbatch"))
     options, script, arguments = words[:number], Path(words[number]), words[number + 1 :]
     assert script.parent == Path("slurm")
-    assert {option.partition("=")[0] for option in options} >= {"--exclusive", "--mem"}
+    assert {"--exclusive", "--mem"} <= {option.partition("=")[0] for option in options} <= SBATCH
     # Slurm replaces %a before the command sees it.
     arguments = [argument.replace("%a", "1") for argument in arguments]
+    if script.name == "train.sbatch":
+        return ["accelerate", "launch", "--config_file", *arguments]
     return ["notewriter", "serve", *arguments] if script.name == "serve.sbatch" else arguments
 
 
-@pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkeypatch):
-    words = shlex.split(line, comments=True)
-    while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
-        words.pop(0)
-    if words[0] == "/usr/bin/time":
-        words = words[2:]
-    if words[0] == "sbatch":
-        words = command_of_a_job(words[1:])
-    program, *arguments = words
-    script = next((word for word in arguments if word.startswith("training/train_")), None)
-    if script:
+@pytest.mark.parametrize("words", commands())
+def test_a_command_of_the_pages_is_taken_by_its_program(words, parse_only, monkeypatch):
+    program, *arguments = command_of_a_job(words[1:]) if words[0] == "sbatch" else words
+    if (program, *arguments[:1]) == ("accelerate", "launch"):
+        from accelerate.commands.launch import launch_command_parser
+
+        launch, unknown = launch_command_parser().parse_known_args(arguments[1:])
+        assert not unknown and (ROOT / launch.config_file).exists()
         # A machine without a GPU refuses bfloat16, which most recipes ask for.
-        parse_only([script, *arguments[arguments.index(script) + 1 :], "--bf16", "false"], script=script)
+        script = [launch.training_script, *launch.training_script_args, "--bf16", "false"]
+        parse_only(script, script=launch.training_script)
     elif Path(program).name == "notewriter" and arguments[0] == "train":
         launched = []
         monkeypatch.setattr("notewriter.training.train.launch", launched.extend)
@@ -122,14 +165,105 @@ def test_a_command_of_the_pages_is_taken_by_its_program(line, parse_only, monkey
         parse_only(["train", *launched[number + 1 :], "--bf16", "false"], module=launched[number])
     elif Path(program).name == "notewriter":
         parse_only(["notewriter", *arguments])
-    elif program.endswith("python") and arguments[0].startswith(("benchmarks/", "examples/")):
+    elif program == "python" and arguments[0].startswith(("benchmarks/", "examples/")):
         parse_only(arguments, script=arguments[0])
     elif program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in arguments if "=" not in word} <= set(targets)
+    elif Path(program).parent == Path(".venv/bin"):
+        assert Path(program).name in {"pytest", "ruff"}
     else:
-        known = {"source", "sbatch", "cp", "vllm", "pip", "uv", "python3", "git", "cd", "export", "docker", "apptainer"}
-        assert program in known or "vllm.entrypoints" in line
+        line = " ".join([program, *arguments])
+        assert [known for known in OTHERS if f"{line} ".startswith(f"{known} ")]
+
+
+@pytest.fixture(scope="module")
+def options_of():
+    """The options of a command, with all that its subcommands have."""
+
+    @functools.cache
+    def spellings(name):
+        main = importlib.import_module(cli.COMMANDS[name][0]).main
+        actions = [each for first in cli.SUBCOMMANDS.get(name, [""]) for each in actions_of(main, first)]
+        return {spelling for action in actions for spelling in action.option_strings}
+
+    return spellings
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_in_a_sentence_have_the_options_that_it_names(page, options_of):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for name, rest in re.findall(r"`(?:\.venv/bin/)?notewriter ([a-z][a-z-]*)([^`]*)`", text):
+        assert name == "completion" or set(re.findall(r"(?<=\s)--[\w-]+", rest)) <= options_of(name) | {"--help"}
+
+
+UNREHEARSED = {
+    "--checkpoints": "needs checkpoints",
+    "runs/ours": "needs a finished run",
+    "runs/worth": "needs a finished run",
+    "deepnote.yaml": "is written by the line before it",
+    "indexes.yaml": "is written by the line before it",
+    "mem_agent": "cuts passages with the tokenizer that it names",
+    "riddles": "is rehearsed by tests/examples/test_riddles.py",
+}
+"""What is in lines that can be rehearsed, but not here, with the reason."""
+READERS = ("path", "split", "index", "retriever", "question_set", "ids", "eval_files")
+"""Options that name the reader's own files."""
+
+
+def rehearsable() -> list:
+    """The lines whose command has a dry run."""
+    names = ("pipeline", "reproduce", "table", "pairs", "gold", "chains", "evaluate")
+    lines = [each for each in commands() if Path(each.values[0][0]).name == "notewriter" and each.values[0][1] in names]
+    return [each for each in lines if not any(left in word for left in UNREHEARSED for word in each.values[0])]
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    """Replaces the reader's files in the arguments of a command by two questions and an index of a passage."""
+    folder = tmp_path_factory.mktemp("reader")
+    build_index([Passage("p1", "Low Tide", "Low Tide was directed by Ana Kesk.")], folder / "index")
+
+    def replaced(arguments: list[str]) -> list[str]:
+        options = config.given(arguments)
+        if options["dataset"] in TWO_QUESTIONS:
+            path = write_two_questions(folder, options["dataset"])
+        else:
+            path = write_lines(folder / "questions.jsonl", own_question(supporting_facts=["Ana"]))
+        if options.get("config"):
+            recipe = yaml.safe_load(recipes.find(options["config"]).read_text(encoding="utf-8"))
+            recipe = {key: value for key, value in recipe.items() if key not in READERS}
+            (folder / "recipe.yaml").write_text(yaml.dump(recipe), encoding="utf-8")
+        named = re.split(r"\0(?=--)", "\0".join(arguments))
+        kept = [
+            word
+            for option in named
+            if option.split("\0")[0][2:] not in (*READERS, "config")
+            for word in option.split("\0")
+        ]
+        own = ["--config", str(folder / "recipe.yaml")] if options.get("config") else []
+        return [*kept, *own, "--path", str(path), "--index", str(folder / "index")]
+
+    return replaced
+
+
+@pytest.mark.parametrize("words", rehearsable())
+def test_a_command_of_the_pages_is_rehearsed(words, stand_in, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    _, name, *arguments = words
+    if name in ("pairs", "gold", "chains", "evaluate"):
+        arguments = stand_in(arguments)
+        tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+        monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    elif name == "table":
+        # The estimate asks for every file of the table; tests/experiments/test_table.py has them.
+        monkeypatch.setattr(table, "cost_of", lambda *_: {})
+        monkeypatch.setattr(table, "cost_table", lambda *_: ("", [""], []))
+    (tmp_path / "slurm").mkdir()
+    shutil.copy(ROOT / "slurm/cluster.env.example", tmp_path / "slurm/cluster.env")
+    monkeypatch.chdir(tmp_path)
+    dry = [] if "--dry_run" in arguments else ["--dry_run", "true"]
+    importlib.import_module(cli.COMMANDS[name][0]).main([*arguments, *dry])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -138,8 +272,7 @@ def test_every_path_of_the_project_on_a_page_exists(page):
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     missing = [link for link in links if not (page.parent / link).exists()]
     words = {word.rstrip(".,:;") for word in re.findall(r"[\w./-]+/[\w./-]+", text)}
-    made = set(re.findall(r"file=(\S+)|^cp \S+ (\S+)", text, re.MULTILINE))
-    made = {name for names in made for name in names}
+    made = set(re.findall(r"(?:file=|^cp \S+ |--output )([^\s`]+)", text, re.MULTILINE))
     # `notewriter/trace/1` is a schema.
     ours = {word for word in words if word.startswith(OURS) and not re.fullmatch(r"notewriter/[\w-]+/\d+", word)} - made
     ours -= set(recipes.names())
