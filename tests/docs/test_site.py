@@ -114,6 +114,13 @@ def test_nothing_is_loaded_from_elsewhere_and_no_folder_of_this_machine_is_named
     assert not [page for page, text in pages.items() if str(Path.home()) + "/" in text or str(ROOT) in text]
 
 
+@pytest.mark.integration
+def test_no_list_is_taken_for_a_part_of_the_paragraph_before_it(site):
+    list_in_paragraph = re.compile(r"<p>(?:(?!</p>).)*\n[-*] ", re.DOTALL)
+    pages = [page for page in site.rglob("*.html") if list_in_paragraph.search(page.read_text(encoding="utf-8"))]
+    assert not pages
+
+
 def test_every_page_of_the_site_is_in_the_navigation_once():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = yaml.safe_load(text[text.index("nav:\n  -") :])["nav"]
