@@ -87,6 +87,6 @@ def read_pairs(path: Path, batch: int = BATCH) -> Iterator[Pair]:
     """Stream the rows of a file of pairs, `batch` rows in memory.
 
     Raises:
-        UserError: as `read_checked`.
+        UserError: the file is missing or not Parquet, lacks a column, or a row has another type in one; names them.
     """
     return (cast(Pair, row) for row in read_checked(path, Pair, batch))

@@ -160,7 +160,8 @@ def build_pairs(**options: Any) -> Path:
             line.
 
     Raises:
-        UserError: as `run_pairs`; or an option is unknown or missing, has the wrong type or is out of bounds.
+        UserError: an option is unknown, missing or out of bounds, an input is missing, malformed or contradicts another
+            one, the folder contains another run, a server or an endpoint fails, or nothing was made.
     """
     settings: Settings[PairsArguments] = Settings(*from_keywords([PairsArguments, *SHARED], options))
     run_pairs(settings)

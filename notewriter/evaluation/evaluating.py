@@ -117,7 +117,8 @@ def evaluate(**options: Any) -> Metrics:
             method, dataset or metric family of another package or file is named as on the command line.
 
     Raises:
-        UserError: see `checked` and `run`.
+        UserError: an option is unknown, missing or out of bounds, an input is missing, malformed or contradicts another
+            one, the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
     """
     arguments, models, costs, resume = from_keywords([*OPTIONS, ResumeArguments], options)
     return run(checked(arguments, models, costs), resume)
