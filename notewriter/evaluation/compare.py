@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import MinLen
+from annotated_types import Interval, MinLen
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparing import (
@@ -22,6 +22,7 @@ from notewriter.evaluation.comparing import (
     p_value_text,
 )
 from notewriter.evaluation.controls import SENTENCES
+from notewriter.evaluation.examples import examples
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
@@ -39,6 +40,12 @@ class CompareArguments:
     )
     after: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "the other run or runs; differences are after minus before"}
+    )
+    examples: Annotated[int, Interval(ge=0)] = field(
+        default=0,
+        metadata={
+            "help": "questions, drawn by their ids, whose notes are printed side by side, of the first run of each"
+        },
     )
 
 
@@ -101,10 +108,14 @@ def main(argv: list[str]) -> None:
     )
     after = list(map(Path, arguments.after))
     comparison = compare_uncorrected(list(map(Path, arguments.before)), after)
-    controls, reason = {}, ""
+    controls, reason, notes = {}, "", ""
     try:
         controls = against_controls(after)
+        if arguments.examples:
+            notes = examples(Path(arguments.before[0]), after[0], arguments.examples)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
     (comparison,) = corrected([comparison])
     sys.stdout.write(format_table(comparison, controls, against_constants(after)) + "\n" + reason)
+    if notes:
+        sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")

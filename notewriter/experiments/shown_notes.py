@@ -5,6 +5,7 @@ import hashlib
 from notewriter.artifacts.notes import Note, Notes
 from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.values import metric_shown
+from notewriter.ground.digests import drawn
 from notewriter.pages.tables import MARKDOWN, Table
 
 QUESTIONS = 10
@@ -28,7 +29,7 @@ def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
         if row["set"] == of:
             rows.setdefault(row["question_id"], {}).setdefault(row["cell"], (row, value))
     parts = []
-    for id in sorted(rows, key=lambda id: hashlib.sha256(id.encode()).digest())[:QUESTIONS]:
+    for id in drawn(rows, QUESTIONS):
         row, _ = next(iter(rows[id].values()))
         lines = [f"**{_escaped(row['question'])}** {_escaped(row['answers'][0] if row['answers'] else '')}", ""]
         for cell in experiment.notes:

@@ -31,6 +31,13 @@ def find(name: str | Path) -> Path:
     return recipe if not path.exists() and not path.is_absolute() and recipe.is_file() else path
 
 
+def folder(name: str | Path) -> Path:
+    """The folder with this path, or else that of ours with this name, such as `prompts/short`; the path otherwise."""
+    path = Path(name)
+    ours = RECIPES / str(name).removeprefix("configs/")
+    return ours if not path.exists() and not path.is_absolute() and ours.is_dir() else path
+
+
 def file_named(name: str) -> Path:
     """The file of a recipe or script.
 

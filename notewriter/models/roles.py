@@ -114,7 +114,11 @@ class ModelArguments:
         },
     )
     prompts_dir: str | None = field(
-        default=None, metadata={"help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja"}
+        default=None,
+        metadata={
+            "help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja; `prompts/short` "
+            "(ours too) is for models of a few hundred million parameters"
+        },
     )
     words: dict[str, Any] = field(
         default_factory=dict,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.run_folder import RunFolder, questions_digest
-from notewriter.ground import options
+from notewriter.ground import options, recipes
 from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
@@ -75,7 +75,7 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(role, Mapping) and (encoder := role.get("encoder")):
             fingerprints[f"encoder: {encoder}"] = encoders.identity(encoder)
     if folder := config.get("prompts_dir"):
-        fingerprints[f"prompts_dir: {folder}"] = _of_prompts(Path(folder))
+        fingerprints[f"prompts_dir: {folder}"] = _of_prompts(recipes.folder(folder))
     return {setting: content for setting, content in fingerprints.items() if content}
 
 

@@ -38,6 +38,15 @@ def test_what_is_no_recipe_stays_a_path():
     assert recipes.find("eval/nothing.yaml") == Path("eval/nothing.yaml")
 
 
+def test_a_folder_of_ours_is_named_from_anywhere_and_ones_own_comes_before_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert recipes.folder("prompts/short") == recipes.RECIPES / "prompts/short"
+    assert recipes.folder("configs/prompts/short") == recipes.RECIPES / "prompts/short"
+    assert recipes.folder("prompts/long") == Path("prompts/long")
+    Path("prompts/short").mkdir(parents=True)
+    assert recipes.folder("prompts/short") == Path("prompts/short")
+
+
 def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command.main([])

@@ -296,6 +296,16 @@ def test_a_stage_and_a_folder_that_are_not_there_are_named(tmp_path):
         Prompts(tmp_path / "absent")
 
 
+def test_the_short_prompt_for_small_models_ends_with_the_question(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    passages = [Passage("p1", "Osk", "The Osk is a river."), Passage("p2", "Varn", "Varn is a village.")]
+    system, prompt = Prompts("prompts/short").render(
+        "deepnote/init_note", question="What is the Osk?", passages=passages
+    )
+    assert system == {"role": "system", "content": "Copy the sentences that answer the question."}
+    assert prompt["content"] == "Osk: The Osk is a river.\nVarn: Varn is a village.\n\nWhat is the Osk?"
+
+
 def test_the_long_style_asks_for_a_concise_answer_and_does_not_hint_at_the_metric():
     """DeepNote's prompt for ASQA (Table 17) is ALCE's; str-em counts the readings that an answer covers."""
     for stage in ("vanilla/answer", "deepnote/answer"):

@@ -1,4 +1,4 @@
-"""A fictional world: passages and multi-hop questions about people, places and works that do not exist.
+"""A fictional world: passages and questions of one to three hops about people, places and works that do not exist.
 
 No model can know the answers, so a right answer was read and not remembered, and the pipeline can be tried without
 downloading a benchmark. A world is a graph of entities. Each relation is a function (a film has one director, a town
@@ -31,8 +31,8 @@ from notewriter.data.world.wording import (
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 
-HOPS = (2, 2, 2, 3, 3)
-"""The ratio of two-hop to three-hop questions: three to two."""
+HOPS = (1, 1, 1, 2, 2, 2, 3, 3)
+"""The ratio of questions by hops: of one and of two hops three each to two of three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ def generate(seed: int, sizes: dict[str, int], hops: Sequence[int] = (2, 3)) -> 
     The splits share no entity and no invented word. The same arguments return the same worlds.
 
     Raises:
-        UserError: a size below 1, or hops that are neither 2 nor 3.
+        UserError: a size below 1, or hops other than 1, 2 and 3.
     """
     if not hops or not set(hops) <= set(HOPS):
-        raise UserError(f"hops: questions of {list(hops)} hops cannot be made; choose from 2 and 3")
+        raise UserError(f"hops: questions of {list(hops)} hops cannot be made; choose from 1, 2 and 3")
     for split, size in sizes.items():
         if size < 1:
             raise UserError(f"{split}: a world of {size} questions cannot be made; ask for at least 1")

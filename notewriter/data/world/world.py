@@ -39,8 +39,9 @@ class WorldArguments:
     test: Annotated[int, Interval(ge=1, le=MOST)] = field(
         default=150, metadata={"help": "number of test questions, about a separate world"}
     )
-    hops: Annotated[list[Annotated[int, Interval(ge=2, le=3)]], MinLen(1)] = field(
-        default_factory=lambda: [2, 3], metadata={"help": "number of passages that a question needs: 2, 3, or both"}
+    hops: Annotated[list[Annotated[int, Interval(ge=1, le=3)]], MinLen(1)] = field(
+        default_factory=lambda: [2, 3],
+        metadata={"help": "number of passages that a question needs: 1, 2, 3, or several of them"},
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Interval
 
-from notewriter.ground import typed
+from notewriter.ground import recipes, typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import MAX_TOKENS, Message
@@ -52,14 +52,15 @@ class Prompts:
     """
 
     def __init__(self, directory: str | Path | None = None, words: Mapping[str, int] = MappingProxyType({})) -> None:
-        if directory is not None and not Path(directory).is_dir():
+        directory = None if directory is None else recipes.folder(directory)
+        if directory is not None and not directory.is_dir():
             raise UserError(f"{directory}: prompts_dir is not a folder; give one that contains <method>/<stage>.jinja")
-        for path in sorted(Path(directory).rglob("*.jinja")) if directory is not None else ():
+        for path in sorted(directory.rglob("*.jinja")) if directory is not None else ():
             if path.is_dir():
                 raise UserError(f"{path}: is a folder, not a prompt file; remove or rename it")
         # A method's prompts are in its own folder, shared ones here.
         ours = [Path(__file__).parents[2] / "methods", Path(__file__).parent]
-        places = ours if directory is None else [Path(directory), *ours]
+        places = ours if directory is None else [directory, *ours]
         # Imported late, as by whom only options are read.
         from jinja2.sandbox import SandboxedEnvironment
 

@@ -193,11 +193,12 @@ def test_the_command_overwrites_neither_another_world_nor_other_files(tmp_path):
     assert corpus.read_text() == "mine"
 
 
-def test_worlds_of_two_hop_questions_only() -> None:
-    questions = generate(3, {"train": 20}, hops=[2])["train"].questions
-    assert {question.metadata["hops"] for question in questions} == {2}
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_worlds_with_one_number_of_hops_only(hops) -> None:
+    questions = generate(3, {"train": 20}, hops=[hops])["train"].questions
+    assert {question.metadata["hops"] for question in questions} == {hops}
 
 
 def test_other_numbers_of_hops_are_refused() -> None:
-    with pytest.raises(UserError, match="choose from 2 and 3"):
+    with pytest.raises(UserError, match="choose from 1, 2 and 3"):
         generate(3, {"train": 5}, hops=[4])
