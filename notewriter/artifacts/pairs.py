@@ -20,7 +20,7 @@ Messages = Annotated[list[Message], MinLen(1)]
 class Source(TypedDict, total=False):
     """Where a side of a pair comes from.
 
-    `kind` is `model`, with the sampling that drew it, or `gold`.
+    `kind` is `model`, with the sampling that drew it, `gold` (the gold evidence) or `control` (a rule).
     """
 
     kind: Required[str]

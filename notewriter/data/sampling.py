@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from notewriter.artifacts.pairs import SCHEMA, Pair, Source, source_of
 from notewriter.artifacts.rollouts import PairsRollout
-from notewriter.artifacts.traces import Gold, Retrieval
+from notewriter.artifacts.traces import Control, Gold, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import WRITERS
@@ -26,11 +26,12 @@ from notewriter.rollouts.rollout import Rollout, reply_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply to a prompt: drawn from the model, or (without sampling and completion) from the gold evidence."""
+    """A reply to a prompt: drawn from the model, or `written` from the gold evidence or by a control."""
 
     text: str
     sampling: Sampling | None = None
     completion: Completion | None = None
+    written: Gold | Control | None = None
 
     @property
     def cut(self) -> bool:
@@ -40,7 +41,10 @@ class Candidate:
     @property
     def source(self) -> Source:
         """Where the text comes from, as recorded in a pair."""
-        return source_of(self.sampling) if self.sampling else {"kind": "gold"}
+        if self.written:
+            return {"kind": self.written.kind}
+        assert self.sampling
+        return source_of(self.sampling)
 
 
 async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> dict[str, Any]:
@@ -112,8 +116,8 @@ class SamplingRollout(HarvestRollout):
         taken = candidates[verdict.chosen or 0] if candidates else None
         if taken and taken.sampling and taken.completion:
             self.record(stage, messages, taken.sampling, taken.completion)
-        elif taken:
-            self.trace.steps.append(Gold(stage.name, stage.role, messages, taken.text))
+        elif taken and taken.written:
+            self.trace.steps.append(taken.written)
         text = taken.text if taken else ""
         self._remember(stage, messages, _as_completion(text))
         return text
@@ -135,7 +139,24 @@ class SamplingRollout(HarvestRollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order, and the gold evidence's text."""
+        """The distinct, non-empty completions in the samplers' order, or a control's text, and the gold evidence's."""
+        candidates: dict[str, Candidate] = {}
+        texts: list[tuple[type[Gold | Control], str | None]] = []
+        if player := self.resources.player(stage.role):
+            texts.append((Control, self.played(player, stage, variables)))
+        else:
+            candidates = await self._drawn(stage, messages, sampling, sample)
+        if stage.name in self._recipe.gold_stages:
+            texts.append((Gold, await WRITERS[stage.kind](self.question, variables, self.search)))
+        for step, text in texts:
+            if text and text not in candidates:
+                candidates[text] = Candidate(text, written=step(stage.name, stage.role, messages, text))
+        return list(candidates.values())
+
+    async def _drawn(
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int
+    ) -> dict[str, Candidate]:
+        """The distinct, non-empty completions by their text, in the samplers' order."""
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
@@ -152,11 +173,7 @@ class SamplingRollout(HarvestRollout):
             earlier = candidates.get(candidate.text)
             if candidate.text and (earlier is None or (earlier.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
-        if stage.name in self._recipe.gold_stages:
-            gold = await WRITERS[stage.kind](self.question, variables, self.search)
-            if gold is not None and gold not in candidates:
-                candidates[gold] = Candidate(gold)
-        return list(candidates.values())
+        return candidates
 
     async def _judge(
         self, stage: Stage, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]

@@ -60,7 +60,12 @@ def in_order(question: Question, passages: Sequence[Passage], words: int | None)
 
 
 def overlap(question: Question, passages: Sequence[Passage], words: int | None) -> str:
-    """The sentences that share most words with the question, those first.
+    """The sentences that share most words with the question, those first."""
+    return _cut(_by_overlap(question, passages), words)
+
+
+def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
+    """The sentences of the passages, those that share most words with the question first.
 
     A shared word counts by its rarity among the sentences at hand, log(1 + sentences / sentences with it). Words are
     compared in SQuAD's normalisation; equal sentences stay in the order of the passages.
@@ -71,7 +76,14 @@ def overlap(question: Question, passages: Sequence[Passage], words: int | None) 
     frequency = Counter(token for each in shared for token in each)
     # Summed in one order, so that sentences with the same words tie.
     scores = [sum(math.log1p(len(shared) / frequency[token]) for token in sorted(each)) for each in shared]
-    return _cut(_ranked(sentences, scores), words)
+    return _ranked(sentences, scores)
+
+
+def hard_negative(question: Question, passages: Sequence[Passage], words: int | None) -> str:
+    """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand."""
+    facts = _facts_among(question, passages)
+    wrong = [each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)]
+    return _cut(wrong[: len(facts)], words)
 
 
 def similar(question: Question, passages: Sequence[Passage], words: int | None, encoder: str = ENCODER) -> str:
@@ -101,8 +113,12 @@ def drawn(question: Question, passages: Sequence[Passage], words: int | None) ->
 
 def gold(question: Question, passages: Sequence[Passage], words: int | None) -> str:
     """The question's supporting facts that lie among the passages: the most that can be copied from them."""
+    return _cut(_facts_among(question, passages), words)
+
+
+def _facts_among(question: Question, passages: Sequence[Passage]) -> list[str]:
     facts = question.supporting_facts
-    return _cut([facts[place] for place in places_of(facts, [passage.text for passage in passages])], words)
+    return [facts[place] for place in places_of(facts, [passage.text for passage in passages])]
 
 
 def empty(question: Question, passages: Sequence[Passage], words: int | None) -> str:
@@ -118,9 +134,10 @@ CONTROLS: dict[str, Control] = {
     "random": Control("sentences of the passages in a random order", drawn),
     "passages": Control("the passages, one after the other", in_order),
     "gold": Control("the supporting facts that lie among the passages: the ceiling", gold),
+    "hard_negative": Control("sentences that share words with the question and hold no supporting fact", hard_negative),
     "empty": Control("nothing", empty),
 }
-"""The controls by name; `gold` reads the annotation, the others what a model reads."""
+"""The controls by name; `gold` and `hard_negative` read the annotation, the others what a model reads."""
 
 REGRESSION = "regression"
 """The control that is fitted (`notewriter fit-control`): sentences ranked by what can be counted of them."""

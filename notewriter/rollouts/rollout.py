@@ -75,7 +75,13 @@ class Rollout:
         return reply_of(stage, await self.complete(stage, messages, sampling, sample))
 
     def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
-        """The reply of the control that plays a role, recorded as a step that is no call.
+        """The reply of the control that plays a role, recorded as a step that is no call."""
+        text = self.played(player, stage, variables)
+        self.trace.steps.append(Control(stage.name, stage.role, messages, text))
+        return text
+
+    def played(self, player: Player, stage: Stage, variables: Mapping[str, Any]) -> str:
+        """The reply of the control that plays a role.
 
         It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
         """
@@ -86,9 +92,7 @@ class Rollout:
         source = [*self._read.values()] if stage.kind == "updated note" else passages
         asked = variables.get("query") or variables.get("question") or self.question.question
         number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
-        text = player.reply(stage, replace(self.question, question=asked), source, number)
-        self.trace.steps.append(Control(stage.name, stage.role, messages, text))
-        return text
+        return player.reply(stage, replace(self.question, question=asked), source, number)
 
     def text(self, name: str, **variables: Any) -> str:
         """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""
