@@ -179,16 +179,16 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
     """Check that the models can play what the judges ask of them.
 
     Raises:
-        UserError: a control plays the role of a stage and is alone there, a judge needs a model of its own, or several continuations would
-            all be the same.
+        UserError: a control plays the role of a stage and is alone there, a judge needs a model of its own, or several
+            continuations would all be the same.
     """
     controls = controls_of(models)
     for stage in recipe.stages:
         role = stage_named(stage).role
         if (role if role in models.models else "policy") in controls and stage not in recipe.gold_stages:
             raise UserError(
-                f"models: {role}: a control writes one text, which {stage} cannot compare; add the stage to gold_stages, "
-                "or let a model play the role"
+                f"models: {role}: a control writes one text, which {stage} cannot compare; add the stage to "
+                "gold_stages, or let a model play the role"
             )
     for stage, judges in recipe.judges.items():
         for judge in judges:

@@ -82,7 +82,9 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
 def hard_negative(question: Question, passages: Sequence[Passage], words: int | None) -> str:
     """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand."""
     facts = _facts_among(question, passages)
-    wrong = [each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)]
+    wrong = [
+        each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)
+    ]
     return _cut(wrong[: len(facts)], words)
 
 

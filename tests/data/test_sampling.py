@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.traces import Gold
+from notewriter.artifacts.traces import Control, Gold
 from notewriter.data.harvest import Harvest
 from notewriter.data.judges import decision, likelihood, llm, metric, outcome, reference, retrieval
 from notewriter.data.judges.case import Rules, Verdict, judge
@@ -16,6 +16,7 @@ from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
+from notewriter.rollouts.controls import Player, hard_negative
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 
@@ -75,12 +76,15 @@ def roll_out():
         rules=(),
         to_the_end=True,
         models=(),
+        controls=(),
         **replies,
     ):
         replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
         players = {"policy": Model(always("")), **{role: Model(reply) for role, reply in replies.items()}}
         players |= dict(models)
-        resources = Resources(players, Prompts(), Shelf(), Sampling(0.3, 0.7, 40), dict(stage_sampling))
+        played = {role: model for role, model in players.items() if role not in dict(controls)}
+        sampling = Sampling(0.3, 0.7, 40)
+        resources = Resources(played, Prompts(), Shelf(), sampling, dict(stage_sampling), controls=dict(controls))
         harvest = Harvest()
         judges = {stage: several if isinstance(several, list) else [several] for stage, several in judges.items()}
         rollout = SamplingRollout(
@@ -106,6 +110,12 @@ def spy(seen):
         return Verdict(len(case.candidates) - 1, 0)
 
     return spying
+
+
+@judge()
+async def first_of_both(case):
+    """A judge that prefers the first of two candidates."""
+    return Verdict(0, 1)
 
 
 FIRST_NOTE = {"options": {"adaptive_retrieval": False}}
@@ -261,6 +271,29 @@ async def test_a_text_that_was_also_finished_counts_as_finished(roll_out):
     _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
     assert harvest.rows[0]["chosen"][0]["content"] == "Tolen"
     assert harvest.rows[0]["chosen_source"]["top_p"] == 0.5
+
+
+async def test_a_control_is_the_one_candidate_beside_the_gold_evidence_and_asks_no_model(roll_out):
+    recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
+    controls = {"notes": Player(hard_negative)}
+    _, harvest, trace, _ = await roll_out(
+        {"deepnote/init_note": reference}, recipe=recipe, controls=controls, **FIRST_NOTE
+    )
+    (row,) = harvest.rows
+    sides = [row[side][0]["content"] for side in ("chosen", "rejected")]
+    assert sides == [f"{MOTHER}\n{BIRTH}", "The Bore is a river."]
+    assert [row[f"{side}_source"] for side in ("chosen", "rejected")] == [{"kind": "gold"}, {"kind": "control"}]
+    assert (row["prompt_tokens"], row["chosen_tokens"], row["rejected_tokens"]) == (None, None, None)
+    assert [step.text for step in trace.steps if isinstance(step, Gold)] == [sides[0]]
+
+
+async def test_a_control_that_is_preferred_is_a_step_of_the_trace(roll_out):
+    recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
+    controls = {"notes": Player(hard_negative)}
+    judge = {"deepnote/init_note": first_of_both}
+    _, harvest, trace, _ = await roll_out(judge, recipe=recipe, controls=controls, **FIRST_NOTE)
+    assert harvest.rows[0]["chosen_source"] == {"kind": "control"}
+    assert [step.text for step in trace.steps if isinstance(step, Control)] == ["The Bore is a river."]
 
 
 async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_marked(roll_out):

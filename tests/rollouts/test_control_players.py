@@ -7,6 +7,7 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config, tiny_world, write_config
 
+from notewriter.artifacts.pairs import read_pairs
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.traces import Control, Trace, read_traces
 from notewriter.data import build_pairs
@@ -224,8 +225,17 @@ def test_a_second_reader_answers_from_the_notes_that_a_run_wrote(world, endpoint
     assert all("Mira Tolen lived at the river" in prompt for prompt in read)
 
 
-def test_a_stage_that_is_to_be_trained_needs_a_model(world, endpoint, tmp_path):
+def test_pairs_of_the_gold_evidence_and_a_control_need_no_model(world, tmp_path):
+    models = {"notes": {"control": "hard_negative"}, "policy": {"control": "empty"}}
+    options = {"stages": {"recomp/compress": "reference"}, "gold_stages": ["recomp/compress"], "dev_share": 0.0}
+    options |= {**world, "models": models, "output_dir": str(tmp_path / "pairs"), "cache": str(tmp_path / "c.sqlite")}
+    build_pairs.main(write_config(tmp_path / "pairs.yaml", options))
+    for pair in read_pairs(tmp_path / "pairs/train.parquet"):
+        assert [pair[f"{side}_source"]["kind"] for side in ("chosen", "rejected")] == ["gold", "control"]
+
+
+def test_a_stage_that_is_to_be_trained_needs_a_model_or_gold_evidence(world, endpoint, tmp_path):
     changes = {"stages": {"recomp/compress": ["reference"]}, "models": {"notes": {"control": "lead"}}}
     config = run_config(tmp_path, "pairs", world, endpoint, changes)
-    with pytest.raises(UserError, match="models: notes: recomp/compress needs a model that samples"):
+    with pytest.raises(UserError, match="models: notes: a control writes one text, which recomp/compress cannot"):
         build_pairs.main(config)

@@ -8,7 +8,7 @@ import pytest
 
 from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import encoders
-from notewriter.rollouts.controls import CONTROLS, drawn, first, gold, in_order, lead, overlap, similar
+from notewriter.rollouts.controls import CONTROLS, drawn, first, gold, hard_negative, in_order, lead, overlap, similar
 
 WAR = Passage(
     "1",
@@ -57,6 +57,19 @@ def test_a_shared_word_counts_by_its_rarity():
     assert overlap(replace(QUESTION, question="river bridge"), [rare], 4) == "The bridge is old."
 
 
+def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_these():
+    assert hard_negative(QUESTION, PASSAGES, None) == (
+        "Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed by Xawery Żuławski. "
+        "Xawery Żuławski is a Polish film director."
+    )
+    asked = replace(
+        QUESTION, question="Who directed a film in 1995?", supporting_facts=("In 1995 he graduated in Łódź.",)
+    )
+    assert overlap(asked, PASSAGES, None).startswith("In 1995 he graduated")
+    assert hard_negative(asked, [DIRECTOR], None) == "Xawery Żuławski is a Polish film director."
+    assert hard_negative(replace(asked, supporting_facts=()), [DIRECTOR], None) == ""
+
+
 def test_similar_takes_the_sentences_nearest_to_the_question_first(monkeypatch):
     monkeypatch.setattr(encoders, "load", lambda *named: {("words", "cpu"): WordEncoder()}[named])
     asked = replace(QUESTION, question="novel? graduated, Łódź!")
@@ -81,7 +94,7 @@ def test_gold_takes_the_facts_that_lie_among_the_passages_whatever_their_white_s
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_has_as_many_words_as_are_asked_for_and_as_it_finds(name, monkeypatch):
     monkeypatch.setattr(encoders, "load", lambda encoder, device: WordEncoder())
-    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "empty": 0}.get(name, WORDS_THERE)
+    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "hard_negative": 20, "empty": 0}.get(name, WORDS_THERE)
     write = CONTROLS[name].write
     lengths = [len(write(QUESTION, PASSAGES, words).split()) for words in (0, 1, 9, 100, None)]
     assert lengths == [min(words, found) for words in (0, 1, 9, 100, 100)]
