@@ -19,6 +19,7 @@ from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.models.client import RequestRefused
+from notewriter.rollouts.controls import Player
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout, reply_of
@@ -304,11 +305,22 @@ class Continuation(Rollout):
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """The recorded replies to this prompt, each once and in order, then new completions."""
+        if completion := self._replayed(stage, messages):
+            return completion
+        # The first continuation makes the calls that a single one makes.
+        draw = sample * self._origin.continuations + self._number
+        return await self._origin.draw(stage, messages, sampling, draw)
+
+    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+        """Likewise where a control plays the role."""
+        if completion := self._replayed(stage, messages):
+            return completion.text
+        return super()._controlled(player, stage, messages, variables)
+
+    def _replayed(self, stage: Stage, messages: list[Message]) -> Completion | None:
         replies = self._replies.get(_key(stage, messages))
         if not replies:
-            # The first continuation makes the calls that a single one makes.
-            draw = sample * self._origin.continuations + self._number
-            return await self._origin.draw(stage, messages, sampling, draw)
+            return None
         completion = replies.pop(0)
         self._arrived = self._arrived or completion is self._tried
         return completion

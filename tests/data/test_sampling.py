@@ -296,6 +296,21 @@ async def test_a_control_that_is_preferred_is_a_step_of_the_trace(roll_out):
     assert [step.text for step in trace.steps if isinstance(step, Control)] == ["The Bore is a river."]
 
 
+async def test_each_candidate_is_rolled_forward_where_a_control_wrote_one_of_them(roll_out):
+    recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
+    controls = {"notes": Player(hard_negative)}
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": outcome},
+        recipe=recipe,
+        controls=controls,
+        answer=lambda prompt, sampling, sample: "Tolen" if BIRTH in prompt else "Bore",
+        **FIRST_NOTE,
+    )
+    (row,) = harvest.rows
+    assert [row[f"{side}_source"]["kind"] for side in ("chosen", "rejected")] == ["gold", "control"]
+    assert (row["chosen_score"], row["rejected_score"]) == (1.0, 0.0)
+
+
 async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_marked(roll_out):
     seen = []
     judges = {"deepnote/init_note": reference, "deepnote/answer": spy(seen)}
