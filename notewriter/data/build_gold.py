@@ -75,7 +75,7 @@ class WrittenRollout(HarvestRollout):
                 "question_id": self.question.id,
                 "top_k": self._options.get("top_k"),
             }
-            attempt.row = row
+            attempt.rows = [row]
             self.trace.steps.append(Gold(stage.name, stage.role, messages, text))
         return text
 

@@ -24,17 +24,17 @@ READS_EVERYTHING = 1000
 
 @dataclass
 class Attempt:
-    """What came of a prompt at a trained stage: a row, or the reason why there is none.
+    """What came of a prompt at a trained stage: rows, or the reason why there are none.
 
     Args:
         stage: the stage.
-        row: the pair or the conversation, or None.
-        reason: why there is no row.
+        rows: the pairs or the conversation.
+        reason: why there are no rows.
         verdict: what judges said of the candidates, if there were any.
     """
 
     stage: str
-    row: Any = None
+    rows: list[Any] = field(default_factory=list)
     reason: str = ""
     verdict: Verdict = field(default_factory=Verdict)
 
@@ -56,7 +56,7 @@ class Harvest:
     @property
     def rows(self) -> list[Any]:
         """The rows."""
-        return [attempt.row for attempt in self.attempts if attempt.row]
+        return [row for attempt in self.attempts for row in attempt.rows]
 
     @property
     def drops(self) -> list[Drop]:

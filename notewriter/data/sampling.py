@@ -106,12 +106,19 @@ class SamplingRollout(HarvestRollout):
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
         attempt.verdict = verdict = await self._judge(stage, messages, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
-            row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, verdict.rejected)
-            attempt.reason = pair_fault(row, candidates[verdict.chosen].cut) or ""
-            chosen, rejected = candidates[verdict.chosen].text, candidates[verdict.rejected].text
-            if not attempt.reason and not is_within_gap(chosen, rejected, self._recipe.rules.max_length_gap):
-                attempt.reason = LENGTH_GAP
-            attempt.row = None if attempt.reason else row
+            every = self._recipe.rules.rejected == "every" and verdict.worse
+            rows, reasons = [], []
+            for worse in verdict.worse if every else [verdict.rejected]:
+                row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, worse)
+                chosen, rejected = candidates[verdict.chosen].text, candidates[worse].text
+                reason = pair_fault(row, candidates[verdict.chosen].cut)
+                if not reason and not is_within_gap(chosen, rejected, self._recipe.rules.max_length_gap):
+                    reason = LENGTH_GAP
+                if reason:
+                    reasons.append(reason)
+                else:
+                    rows.append(row)
+            attempt.rows, attempt.reason = rows, "" if rows else reasons[0]
         else:
             attempt.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None
@@ -140,11 +147,11 @@ class SamplingRollout(HarvestRollout):
         sample: int,
         variables: dict[str, Any],
     ) -> list[Candidate]:
-        """The distinct, non-empty completions in the samplers' order, or a control's text, and the gold evidence's."""
+        """The distinct, non-empty completions in the samplers' order, or a control's texts, and the gold evidence's."""
         candidates: dict[str, Candidate] = {}
         texts: list[tuple[type[Gold | Control], str | None]] = []
         if player := self.resources.player(stage.role):
-            texts.append((Control, self.played(player, stage, variables)))
+            texts += [(Control, self.played(each, stage, variables)) for each in (player, *player.others)]
         else:
             candidates = await self._drawn(stage, messages, sampling, sample)
         if stage.name in self._recipe.gold_stages:

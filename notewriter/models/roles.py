@@ -182,12 +182,14 @@ class ControlOfRole:
             the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
         weights: the file of the control `regression`.
+        candidates: how many the control `hard_negative` writes for a prompt of `pairs`: the next best sentences each time.
     """
 
     control: str
     words: Annotated[int, Interval(ge=0)] | str | None = None
     encoder: Annotated[str, MinLen(1)] | None = None
     weights: Annotated[str, MinLen(1)] | None = None
+    candidates: Annotated[int, Interval(ge=1)] = 1
 
 
 def controls_of(arguments: ModelArguments) -> dict[str, ControlOfRole]:

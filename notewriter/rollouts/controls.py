@@ -79,13 +79,16 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
     return _ranked(sentences, scores)
 
 
-def hard_negative(question: Question, passages: Sequence[Passage], words: int | None) -> str:
-    """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand."""
+def hard_negative(question: Question, passages: Sequence[Passage], words: int | None, number: int = 0) -> str:
+    """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand.
+
+    The next best with `number` 1, and so on.
+    """
     facts = _facts_among(question, passages)
     wrong = [
         each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)
     ]
-    return _cut(wrong[: len(facts)], words)
+    return _cut(wrong[number * len(facts) : (number + 1) * len(facts)], words)
 
 
 def similar(question: Question, passages: Sequence[Passage], words: int | None, encoder: str = ENCODER) -> str:
@@ -159,10 +162,12 @@ class Player:
         write: the rule.
         words: the words of a note at most, None for as many as there are; or what a finished run wrote, for as many
             words as its replies at the same stage, one by one, to the same question have.
+        others: the players of the further candidates that it gives a prompt of `pairs`.
     """
 
     write: Write
     words: int | Replies | None = None
+    others: Sequence["Player"] = ()
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
         """What it says at a stage, in the stage's form; `number` counts its earlier replies there."""
@@ -227,8 +232,11 @@ def _player(place: str, settings: ControlOfRole) -> Player:
         write = partial(similar, encoder=settings.encoder)
     if settings.weights and settings.control != REGRESSION:
         raise UserError(f"{place}: weights: only the control {REGRESSION} has them; remove them")
-    words = settings.words
-    return Player(write, _replies_in(Path(words)) if isinstance(words, str) else words)
+    if settings.candidates > 1 and write is not hard_negative:
+        raise UserError(f"{place}: candidates: only the control hard_negative writes several; remove it")
+    words = _replies_in(Path(settings.words)) if isinstance(settings.words, str) else settings.words
+    others = [Player(partial(hard_negative, number=number), words) for number in range(1, settings.candidates)]
+    return Player(write, words, others)
 
 
 def _replies_in(run: Path) -> Replies:

@@ -287,6 +287,26 @@ async def test_a_control_is_the_one_candidate_beside_the_gold_evidence_and_asks_
     assert [step.text for step in trace.steps if isinstance(step, Gold)] == [sides[0]]
 
 
+async def test_every_worse_candidate_makes_a_pair_of_its_own_if_asked(roll_out):
+    notes = by_sampler(f"{MOTHER} {BIRTH}", MOTHER, "The Bore is a river.", otherwise=f"{MOTHER} {BIRTH}")
+    _, harvest, _, _ = await roll_out(
+        {"deepnote/init_note": reference}, notes=notes, rules={"rejected": "every", "min_gap": 0.05}, **FIRST_NOTE
+    )
+    sides = [[row[side][0]["content"] for side in ("chosen", "rejected")] for row in harvest.rows]
+    assert sides == [[f"{MOTHER} {BIRTH}", MOTHER], [f"{MOTHER} {BIRTH}", "The Bore is a river."]]
+    assert [row["rejected_score"] for row in harvest.rows] == sorted(
+        (row["rejected_score"] for row in harvest.rows), reverse=True
+    )
+    assert not harvest.drops
+
+
+async def test_of_every_worse_candidate_those_without_a_fault_make_pairs(roll_out):
+    notes = by_sampler(f"{MOTHER} {BIRTH}", MOTHER, "The river. " * 60, otherwise=f"{MOTHER} {BIRTH}")
+    rules = {"rejected": "every", "max_length_gap": 0.7}
+    _, harvest, _, _ = await roll_out({"deepnote/init_note": reference}, notes=notes, rules=rules, **FIRST_NOTE)
+    assert [row["rejected"][0]["content"] for row in harvest.rows] == [MOTHER]
+
+
 async def test_a_control_that_is_preferred_is_a_step_of_the_trace(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
     controls = {"notes": Player(hard_negative)}

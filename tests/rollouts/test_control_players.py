@@ -1,6 +1,7 @@
 """Controls in the place of a model: what they read and say at the stages of methods, and what is recorded."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -235,6 +236,23 @@ def test_pairs_of_the_gold_evidence_and_a_control_need_no_model(world, tmp_path)
         for pair in read_pairs(tmp_path / "pairs/train.parquet")
     ]
     assert sources and set(sources) == {("gold", "control")}
+
+
+def test_a_control_with_several_candidates_gives_a_prompt_as_many_pairs(world, tmp_path):
+    models = {"notes": {"control": "hard_negative", "candidates": 2}, "policy": {"control": "empty"}}
+    options = {"stages": {"recomp/compress": "reference"}, "gold_stages": ["recomp/compress"], "dev_share": 0.0}
+    options |= {**world, "rejected": "every", "models": models, "output_dir": str(tmp_path / "pairs")}
+    build_pairs.main(write_config(tmp_path / "pairs.yaml", options | {"cache": str(tmp_path / "c.sqlite")}))
+    pairs = list(read_pairs(tmp_path / "pairs/train.parquet"))
+    questions = [pair["question_id"] for pair in pairs]
+    assert questions == sorted(questions, key=questions.index) and 2 in Counter(questions).values()
+    assert len({(pair["question_id"], pair["rejected"][0]["content"]) for pair in pairs}) == len(pairs)
+
+
+def test_only_hard_negatives_come_in_several_candidates(world, endpoint, tmp_path):
+    models = {"notes": {"control": "lead", "candidates": 2}}
+    with pytest.raises(UserError, match="candidates: only the control hard_negative writes several; remove it"):
+        evaluate.main(run_config(tmp_path, "several", world, endpoint, {"models": models}))
 
 
 def test_a_stage_that_is_to_be_trained_needs_a_model_or_gold_evidence(world, endpoint, tmp_path):

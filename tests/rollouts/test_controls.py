@@ -67,6 +67,8 @@ def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_
     )
     assert overlap(asked, PASSAGES, None).startswith("In 1995 he graduated")
     assert hard_negative(asked, [DIRECTOR], None) == "Xawery Żuławski is a Polish film director."
+    assert hard_negative(asked, [DIRECTOR], None, number=1) == "He has a son."
+    assert hard_negative(asked, [DIRECTOR], None, number=2) == ""
     assert hard_negative(replace(asked, supporting_facts=()), [DIRECTOR], None) == ""
 
 

@@ -12,8 +12,8 @@ from notewriter.models import Role
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.resources import Resources
 
-Rejected = Literal["worst", "hardest"]
-"""Which of the worse candidates is rejected."""
+Rejected = Literal["worst", "hardest", "every"]
+"""Which of the worse candidates is rejected: one, or each in a pair of its own."""
 
 RESOLUTION = 1e-9
 """Smaller differences of scores are floating-point noise, as between equal means of thirds."""
@@ -131,6 +131,7 @@ class Verdict:
         reason: why there is no pair; empty if there is one.
         best: indices tied with the chosen candidate.
         worst: indices tied with the rejected candidate.
+        worse: indices of all that may be rejected, for judges that score.
         alike: whether all candidates are equally good, so that `chosen` is arbitrary.
         judge: the judges that decided, separated by commas.
         unreadable: how many of the replies could not be parsed.
@@ -147,6 +148,7 @@ class Verdict:
     reason: str = ""
     best: Sequence[int] = ()
     worst: Sequence[int] = ()
+    worse: Sequence[int] = ()
     alike: bool = False
     judge: str = ""
     unreadable: int = 0
@@ -230,7 +232,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
         worst = [hardest(case, chosen, {index: value for index, (value, _) in worse.items()})]
     else:
         worst = [index for index, value in worse.items() if value == min(worse.values())]
-    return replace(verdict, rejected=case.random.choice(worst), worst=worst)
+    return replace(verdict, rejected=case.random.choice(worst), worst=worst, worse=[*worse])
 
 
 def is_within_gap(one: str, other: str, gap: float | None) -> bool:

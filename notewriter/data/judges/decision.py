@@ -40,7 +40,8 @@ async def decision(case: Case) -> Verdict:
     better = [i for i, status in enumerate(statuses) if status is True and not case.cut[i]]
     worse = [i for i, status in enumerate(statuses) if status is False]
     chosen = case.random.choice(better) if better else None
-    verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, unreadable=statuses.count(None))
+    unreadable = statuses.count(None)
+    verdict = Verdict(chosen, None, scores, replies, best=better, worst=worse, worse=worse, unreadable=unreadable)
     if better and worse:
         if case.rules.rejected == "hardest" and chosen is not None:
             rejected = hardest(case, chosen, dict.fromkeys(worse, 0.0))

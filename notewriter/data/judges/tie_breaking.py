@@ -35,6 +35,7 @@ async def _decide(judges: Sequence[Judge], case: Case) -> Verdict:
             _joined(verdict, further, range(len(case.candidates))),
             chosen=verdict.chosen if further.chosen is None else further.chosen,
             rejected=further.rejected,
+            worse=further.worse,
             scores=further.scores or verdict.scores,
             noise=further.noise if further.scores else verdict.noise,
             reason=further.reason,

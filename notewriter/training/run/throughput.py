@@ -9,12 +9,13 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 
 from notewriter.training.cost.operations import passes, peak_tflops, per_token
+from notewriter.training.sharing.prefix_sharing import repeated
 
 
 class Meter:
     """Counts the tokens of a model between two readings, without synchronising with the device per batch.
 
-    With shared prompts (`sharing.prefix_sharing`) neither padding nor a prompt's second copy is computed.
+    With shared prompts (`sharing.prefix_sharing`) neither padding nor a second copy of anything is computed.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Meter:
 
     def _start(self) -> None:
         self.since = time.perf_counter()
-        # Positions, tokens, tokens without a pair's second prompt, and the sum of squared lengths.
+        # Positions, tokens, tokens without second copies, and the sum of squared lengths.
         self.counts = torch.zeros(4)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -53,16 +54,20 @@ class Meter:
         tokens = lengths.sum()
         unique = tokens
         if self.paired:
-            prompts = lengths - inputs["completion_mask"].sum(1)
-            unique = tokens - prompts[: len(prompts) // 2].sum()
+            pairs = len(ids) // 2
+            prompts, ends = (lengths - inputs["completion_mask"].sum(1))[:pairs], lengths[:pairs]
+            unique = tokens - prompts.sum()
+            if self.shared:
+                same_prompt, same_chosen = repeated(ids[:pairs], prompts, ends)
+                unique = unique - (prompts * same_prompt).sum() - ((ends - prompts) * same_chosen).sum()
         counted = torch.stack([torch.tensor(ids.numel()).to(tokens), tokens, unique, (lengths**2).sum()])
         self.counts = self.counts.to(counted.device) + counted.float()
 
     def read(self, reduce: Any, processes: int) -> dict[str, float]:
         """The figures since the last reading, over all processes; `reduce` sums a tensor over them.
 
-        `tokens_per_second` excludes padding, `unique_tokens_per_second` counts a pair's prompt once, and `mfu` (0 to 1)
-        is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
+        `tokens_per_second` excludes padding, `unique_tokens_per_second` counts once what pairs share, and `mfu` (0 to
+        1) is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
         the reference and recomputation (Chowdhery et al. 2022, appendix B).
         """
         seconds = time.perf_counter() - self.since

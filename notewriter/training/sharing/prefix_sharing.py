@@ -2,20 +2,23 @@
 
 TRL scores a batch of pairs as a stack `[chosen; rejected]`, in which every prompt occurs twice and every row is padded
 to the longest. Here the whole batch becomes one row, `prompt | chosen | rejected | prompt | chosen | ...`, in which a
-completion sees its prompt and itself. TRL's own head scores the positions that predict a completion, and its scores
-go back into the stack's shape, so that the loss and everything after it stay TRL's.
+completion sees its prompt and itself. Pairs that follow each other in a batch and have the same prompt share it too,
+and their chosen where it is the same: `prompt | chosen | rejected | rejected | ...`. TRL's own head scores the
+positions that predict a completion, and its scores go back into the stack's shape, so that the loss and everything
+after it stay TRL's.
 
-With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C). To attention, a pair
-is two causal sequences, its prompt with the chosen and its prompt with the rejected; only the second needs a copy, of
-the prompt's keys and values. Layers with a sliding window see as far back as in the stack, because a rejected follows
-its prompt in both position and attention. Half-precision attention on CUDA is one FlashAttention call for the row.
+With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C), and of n pairs with the
+same prompt and chosen 2n(P + C) / (P + (n + 1)C). To attention, a prompt with its first completion is one causal
+sequence, and with each further one another; only these need a copy, of the prompt's keys and values. Layers with a
+sliding window see as far back as in the stack, because each completion follows its prompt in both position and
+attention. Half-precision attention on CUDA is one FlashAttention call for the row.
 """
 
 import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -116,14 +119,17 @@ def _score_pairs(
     if not shared:
         raise UserError(f"chosen and rejected do not begin with the same prompt; {REMEDY}")
 
-    layout, rows, columns, places = _lay_out(starts[:pairs].tolist(), ends.tolist(), length, input_ids.device)
+    repeats = torch.stack(repeated(input_ids[:pairs], starts[:pairs], ends[:pairs]), dim=1).tolist()
+    layout, rows, columns, places, occurrences = _lay_out(
+        starts[:pairs].tolist(), ends.tolist(), repeats, length, input_ids.device
+    )
     mask = labels[:, 1:] != -100
     scored = forward(
         input_ids=input_ids[rows, columns][None],
         position_ids=columns[None],
         # A four-dimensional mask is passed on unchanged: none is built. TRL weights the tokens by it in the router loss
         # of a mixture of experts; to attention its shape is wrong, so that a model that uses it fails.
-        attention_mask=layout.occurrences.view(1, -1, 1, 1),
+        attention_mask=occurrences.view(1, -1, 1, 1),
         shift_labels=labels[:, 1:][mask][None],
         fused_lm_head=True,
         layout=layout,
@@ -138,51 +144,87 @@ def _score_pairs(
     return FusedCausalLMOutput(loss=scored.loss, aux_loss=scored.aux_loss, label_mask=mask, **fields)
 
 
+def repeated(chosen: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each pair whether its prompt, and whether prompt and chosen, are those of the pair before it in the batch.
+
+    Args:
+        chosen: the ids of prompt and chosen, of shape (pairs, length).
+        starts: the tokens of each pair's prompt, of shape (pairs).
+        ends: the tokens of its prompt and chosen, of shape (pairs).
+    """
+    column = torch.arange(chosen.shape[1], device=chosen.device)
+    differs = chosen[1:] != chosen[:-1]
+
+    def same(lengths: torch.Tensor) -> torch.Tensor:
+        return (lengths[1:] == lengths[:-1]) & ~(differs & (column < lengths[1:, None])).any(1)
+
+    prompts = same(starts)
+    first = prompts.new_zeros(1)
+    return torch.cat([first, prompts]), torch.cat([first, prompts & same(ends)])
+
+
 def _lay_out(
-    prompts: list[int], ends: list[int], length: int, device: torch.device
-) -> tuple["Layout", torch.Tensor, torch.Tensor, torch.Tensor]:
+    prompts: list[int], ends: list[int], repeats: list[tuple[bool, bool]], length: int, device: torch.device
+) -> tuple["Layout", torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """One row for a stack of pairs.
 
     Args:
         prompts: the tokens of each pair's prompt.
         ends: the tokens of each row of the stack, without its padding.
+        repeats: for each pair whether its prompt, and its chosen too, are those of the pair before.
         length: the columns of the stack.
 
     Returns:
-        The layout; the row and the column in the stack that each token of the row comes from; and, of the shape of
-        the stack, the place in the row of each of its tokens.
+        The layout; the row and the column in the stack that each token of the row comes from; of the shape of the
+        stack, the place in the row of each of its tokens; and how often each token of the row stands in the stack.
     """
     pairs = len(prompts)
-    lengths, rows, columns = [], [], []
+    groups: list[list[int]] = []
+    rows, columns = [], []
     places = torch.zeros(2 * pairs, length, dtype=torch.long)
     place = 0
-    for pair, prompt in enumerate(prompts):
-        parts = [(pair, 0, prompt), (pair, prompt, ends[pair]), (pairs + pair, prompt, ends[pairs + pair])]
-        for row, start, end in parts:
-            rows.append(torch.full((end - start,), row))
-            columns.append(torch.arange(start, end))
-            places[row, start:end] = torch.arange(place, place + end - start)
-            place += end - start
-        places[pairs + pair, :prompt] = places[pair, :prompt]
-        prompt_end, chosen_end, rejected_end = (end - start for _, start, end in parts)
-        lengths.append((prompt_end, chosen_end, rejected_end))
+
+    def add(row: int, start: int, end: int) -> None:
+        nonlocal place
+        rows.append(torch.full((end - start,), row))
+        columns.append(torch.arange(start, end))
+        places[row, start:end] = torch.arange(place, place + end - start)
+        groups[-1].append(end - start)
+        place += end - start
+
+    for pair, (prompt, (same_prompt, same_chosen)) in enumerate(zip(prompts, repeats, strict=True)):
+        chosen, rejected = pair, pairs + pair
+        if same_prompt:
+            places[chosen, :prompt] = places[chosen - 1, :prompt]
+        else:
+            groups.append([])
+            add(chosen, 0, prompt)
+        if same_chosen:
+            places[chosen] = places[chosen - 1]
+        else:
+            add(chosen, prompt, ends[chosen])
+        places[rejected, :prompt] = places[chosen, :prompt]
+        add(rejected, prompt, ends[rejected])
+    counted = places[torch.arange(length) < torch.tensor(ends)[:, None]].bincount()
     return (
-        Layout(lengths, device),
+        Layout(groups, device),
         torch.cat(rows).to(device),
         torch.cat(columns).to(device),
         places.to(device),
+        counted.float().to(device),
     )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A row of pairs: the tokens of each one's prompt, chosen and rejected, in this order, without padding.
+    """A row of pairs, without padding: of each prompt its tokens, then those of each completion that follows it.
 
-    To attention, a pair is two causal sequences: the queries of prompt and chosen, which see their own keys and
-    values, and those of the rejected, which see the prompt's and their own. In both, the last query is the last key.
+    To attention, a prompt and its completions are as many causal sequences as there are completions: the queries of
+    prompt and first completion, which see their own keys and values, and those of each further completion, which see
+    the prompt's and their own. In all, the last query is the last key.
     """
 
-    lengths: list[tuple[int, int, int]]
+    lengths: Sequence[Sequence[int]]
     device: torch.device
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """Masks that were made, by queries, keys and window: the layers share them."""
@@ -190,13 +232,7 @@ class Layout:
     @functools.cached_property
     def queries(self) -> list[int]:
         """The tokens of each sequence; together they are the row."""
-        return [tokens for prompt, chosen, rejected in self.lengths for tokens in (prompt + chosen, rejected)]
-
-    @functools.cached_property
-    def occurrences(self) -> torch.Tensor:
-        """How often each token of the row stands in the stack: a prompt twice, a completion once."""
-        tokens = torch.tensor([tokens for pair in self.lengths for tokens in pair])
-        return torch.tensor([2.0, 1.0, 1.0]).repeat(len(self.lengths)).repeat_interleave(tokens).to(self.device)
+        return [tokens for prompt, first, *others in self.lengths for tokens in (prompt + first, *others)]
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
@@ -212,9 +248,9 @@ class Layout:
     def with_prompts(self, states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """A row's keys or values, sequence by sequence: the prompt's and the completion's."""
         # A slice would fill the whole of what it is cut from with zeros in the backward; a split does not.
-        parts = states.split_with_sizes([tokens for pair in self.lengths for tokens in pair], dim=2)
-        pairs = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-        return [(prompt, completion) for prompt, *completions in pairs for completion in completions]
+        parts = iter(states.split_with_sizes([tokens for group in self.lengths for tokens in group], dim=2))
+        groups = [[next(parts) for _ in group] for group in self.lengths]
+        return [(prompt, completion) for prompt, *completions in groups for completion in completions]
 
     def mask(self, queries: int, keys: int, window: int | None) -> torch.Tensor | None:
         """Which of a sequence's keys its last queries see, for PyTorch's attention; None is plain causal attention."""

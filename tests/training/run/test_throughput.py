@@ -55,6 +55,17 @@ def test_pairs_that_share_prompts_are_computed_without_padding(
     assert read(meter, 1, monkeypatch)["padding"] == 0.0
 
 
+def test_what_pairs_of_one_prompt_share_counts_once(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter(model, CPU, lora=False, peak=None, paired=True, shared=True)
+    # Two pairs of a prompt of two tokens and a chosen side of one; rejected sides of one and of two.
+    ids = torch.tensor([[6, 7, 8, 0], [6, 7, 8, 0], [6, 7, 9, 0], [6, 7, 9, 9]])
+    mask, completion = (ids > 0).int(), (ids > 7).int()
+
+    meter.count({"input_ids": ids, "attention_mask": mask, "completion_mask": completion})
+
+    assert read(meter, 1, monkeypatch)["unique_tokens_per_second"] == 2 + 1 + 1 + 2
+
+
 def test_packed_rows_have_no_padding_and_attention_of_their_parts(
     model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,38 @@ def test_scores_and_gradients_are_those_of_the_stack(models, prompts, completion
     assert_same_scores_and_gradients(models, stack(prompts, completions))
 
 
+@pytest.mark.parametrize(
+    ("alike", "tokens"),
+    [
+        # Which part of a pair is that of the pair before it, and what is left of 3 x (20 + 5 + 9) tokens.
+        ({1: "chosen", 2: "chosen"}, 20 + 5 + 3 * 9),
+        ({1: "prompt", 2: "prompt"}, 20 + 3 * (5 + 9)),
+        ({1: "chosen", 2: "prompt"}, 20 + 2 * 5 + 3 * 9),
+        ({2: "chosen"}, 20 + 5 + 9 + 20 + 5 + 2 * 9),
+    ],
+    ids=["one prompt and chosen", "one prompt", "one prompt, two chosen", "two prompts"],
+)
+def test_pairs_of_the_same_prompt_share_it_and_their_chosen(models, alike, tokens):
+    batch = stack([20, 20, 20], 3 * [(5, 9)])
+    for pair, part in alike.items():
+        batch["input_ids"][[pair, 3 + pair], :20] = batch["input_ids"][pair - 1, :20]
+        if part == "chosen":
+            for name in ("input_ids", "labels"):
+                batch[name][pair] = batch[name][pair - 1]
+    seen = []
+    models[1].get_input_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].numel()))
+    assert_same_scores_and_gradients(models, batch)
+    assert seen == [tokens]
+
+
+def test_a_chosen_that_only_begins_alike_is_not_shared(models):
+    batch = stack([20, 20], [(5, 9), (8, 9)])
+    batch["input_ids"][[1, 3], :20] = batch["input_ids"][0, :20]
+    batch["input_ids"][1, :25] = batch["input_ids"][0, :25]
+    batch["labels"][1, 20:28] = batch["input_ids"][1, 20:28]
+    assert_same_scores_and_gradients(models, batch)
+
+
 @pytest.mark.parametrize("reentrant", [False, True], ids=["plain", "reentrant"])
 def test_gradients_are_the_same_with_gradient_checkpointing(models, reentrant):
     for model in models:
@@ -370,10 +402,14 @@ MIXTURES = {
 
 @pytest.mark.parametrize("architecture", MIXTURES)
 @pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
-def test_the_loss_of_a_router_counts_a_shared_prompt_twice(architecture, asked):
+def test_the_loss_of_a_router_counts_what_is_shared_as_often_as_the_stack_has_it(architecture, asked):
     options = MIXTURES[architecture] | {"router_aux_loss_coef": 0.5, "output_router_logits": asked != "by the call"}
     models = twice(random_model(architecture, **options))
-    batch = stack([12, 20], [(4, 6), (3, 12)])
+    batch = stack([12, 12, 20], [(4, 6), (4, 3), (3, 12)])
+    # The second pair has prompt and chosen of the first.
+    batch["input_ids"][4, :12] = batch["input_ids"][0, :12]
+    for name in ("input_ids", "labels"):
+        batch[name][1] = batch[name][0]
     call = {"output_router_logits": True} if asked == "by the call" else {}
     plain, shared = (model(**batch, fused_lm_head=True, **call) for model in models)
     torch.testing.assert_close(shared.aux_loss, plain.aux_loss)
