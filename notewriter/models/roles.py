@@ -182,7 +182,7 @@ class ControlOfRole:
             the control `replay`, the run whose notes are read again).
         encoder: the sentence encoder of the control `similar`, a folder or hub id.
         weights: the file of the control `regression`.
-        candidates: how many the control `hard_negative` writes for a prompt of `pairs`: the next best sentences each time.
+        candidates: how many the control `hard_negative` writes for a prompt of `pairs`, each of the next best ones.
     """
 
     control: str

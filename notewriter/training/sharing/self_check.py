@@ -4,11 +4,12 @@
 kernel and library version. So the run's own model, in its own precision and sharding, scores pairs both ways, without
 gradients.
 
-The tolerance comes from a third scoring: stacked again, with embeddings perturbed by one unit in the last place of the
-run's number format. It is as valid as the first, but everything after the embeddings is rounded differently; the two
-differ by the effect of rounding in this model on these pairs. (Perturbing every operation at random is known as Monte
-Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic".) Correct
-sharing differs by about as much, because it rounds elsewhere; a fault does not shrink with the format's precision.
+Where they differ by more than `FLOOR`, the tolerance comes from a third scoring: stacked again, with embeddings
+perturbed by one unit in the last place of the run's number format. It is as valid as the first, but everything after
+the embeddings is rounded differently; the two differ by the effect of rounding in this model on these pairs.
+(Perturbing every operation at random is known as Monte Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic:
+exploiting randomness in floating-point arithmetic".) Correct sharing differs by about as much, because it rounds
+elsewhere; a fault does not shrink with the format's precision.
 """
 
 import contextlib
@@ -70,34 +71,21 @@ def check(
     """
     name = model.config.model_type
     training = wrapped.training
-    # Over the trained tokens: the differences, the effects of rounding, and their number.
-    sums = torch.zeros(3, dtype=torch.float64)
     wrapped.eval()
     with torch.no_grad(), accelerator.autocast():
         precision = number_format(model, accelerator.device)
-        for batch in batches:
-            # Uncompiled: no step needs a compiled stack.
-            with stacked(model), torch.compiler.set_stance("force_eager"):
-                plain = score(wrapped, batch)
-                with perturbed(model, torch.finfo(precision).eps):
-                    again = score(wrapped, batch)
-            try:
-                shared = score(wrapped, batch)
-            except (UserError, torch.OutOfMemoryError):
-                raise
-            except Exception as error:
-                reason = textwrap.shorten(str(error), 300)
-                raise UserError(
-                    f"{name}: scoring shared prompts fails ({type(error).__name__}: {reason}); {REMEDY}"
-                ) from error
-            differences = [(shared - plain).abs().sum(), (again - plain).abs().sum(), torch.tensor(plain.numel())]
-            sums += torch.stack([value.double().cpu() for value in differences])
+        # Half a unit in the last place of one nat is the resolution of the format.
+        bound = max(FLOOR, torch.finfo(precision).eps / 2)
+        plain = [_stacked_score(wrapped, model, batch) for batch in batches]
+        shared = [_shared_score(wrapped, batch, name) for batch in batches]
+        difference, tokens = _difference(shared, plain, accelerator)
+        if not difference <= bound:
+            with perturbed(model, torch.finfo(precision).eps):
+                again = [_stacked_score(wrapped, model, batch) for batch in batches]
+            rounding, _ = _difference(again, plain, accelerator)
+            bound = max(FACTOR * rounding, bound)
     wrapped.train(training)
-    totals = accelerator.reduce(sums.float().to(accelerator.device), reduction="sum").tolist()
-    difference, rounding = (total / totals[2] for total in totals[:2])
     form = str(precision).removeprefix("torch.")
-    # Half a unit in the last place of one nat is the resolution of the format.
-    bound = max(FACTOR * rounding, FLOOR, torch.finfo(precision).eps / 2)
     # `not <=`, so that NaN is a fault.
     if not difference <= bound:
         raise UserError(
@@ -108,10 +96,36 @@ def check(
         "shared prompts score as stacked ones: a token's log-probability differs by %.1e on average over %d tokens, "
         "where %s explains %.1e",
         difference,
-        totals[2],
+        tokens,
         form,
         bound,
     )
+
+
+def _stacked_score(wrapped: torch.nn.Module, model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    # Uncompiled: no step needs a compiled stack.
+    with stacked(model), torch.compiler.set_stance("force_eager"):
+        return score(wrapped, batch)
+
+
+def _shared_score(wrapped: torch.nn.Module, batch: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    try:
+        return score(wrapped, batch)
+    except (UserError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = textwrap.shorten(str(error), 300)
+        raise UserError(f"{name}: scoring shared prompts fails ({type(error).__name__}: {reason}); {REMEDY}") from error
+
+
+def _difference(
+    scores: Sequence[torch.Tensor], others: Sequence[torch.Tensor], accelerator: Accelerator
+) -> tuple[float, int]:
+    """The mean absolute difference of the scores of all processes' tokens, and the number of tokens."""
+    differences = sum((each - other).abs().double().sum().item() for each, other in zip(scores, others, strict=True))
+    sums = torch.tensor([differences, sum(map(torch.numel, others))], device=accelerator.device)
+    difference, tokens = accelerator.reduce(sums, reduction="sum").tolist()
+    return difference / tokens, round(tokens)
 
 
 def score(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
