@@ -41,6 +41,15 @@ def stack(prompts: list[int], completions: list[tuple[int, int]]) -> dict[str, t
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def two_pairs_of_one_prompt_and_chosen() -> dict[str, torch.Tensor]:
+    """A prompt of 12 tokens, a chosen side of 4, and rejected sides of 6 and of 9."""
+    batch = stack([12, 12], [(4, 6), (4, 9)])
+    batch["input_ids"][[1, 3], :12] = batch["input_ids"][0, :12]
+    for name in ("input_ids", "labels"):
+        batch[name][1] = batch[name][0]
+    return batch
+
+
 def twice(plain: torch.nn.Module) -> list[torch.nn.Module]:
     """The same model twice, with TRL's own scoring and with shared prompts."""
     shared = copy.deepcopy(plain)
@@ -339,6 +348,13 @@ def test_flash_attention_gets_the_same_row_in_sequences(window, flash_attention,
         "cu_seq_k": [0, 16, 29, 70, 118, 128, 138],
         "window_size": (-1, 0) if window is None else (6, 0),
     }
+
+
+def test_flash_attention_gets_a_prompt_again_for_each_further_completion(models, flash_attention, monkeypatch):
+    monkeypatch.setattr(prefix_sharing, "can_use_flash_attention", lambda _: True)
+    assert_same_scores_and_gradients(models, two_pairs_of_one_prompt_and_chosen())
+    assert flash_attention[0]["cu_seq_q"] == [0, 12 + 4, 16 + 6, 22 + 9]
+    assert flash_attention[0]["cu_seq_k"] == [0, 12 + 4, 16 + 12 + 6, 34 + 12 + 9]
 
 
 @pytest.mark.parametrize(
