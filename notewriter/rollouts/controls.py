@@ -82,13 +82,16 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
 def hard_negative(question: Question, passages: Sequence[Passage], words: int | None, number: int = 0) -> str:
     """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand.
 
-    The next best with `number` 1, and so on.
+    The next best with `number` 1, and so on. A line for each passage, as in the gold evidence's note, so that the form
+    does not tell the two apart.
     """
     facts = _facts_among(question, passages)
     wrong = [
         each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)
     ]
-    return _cut(wrong[number * len(facts) : (number + 1) * len(facts)], words)
+    taken = wrong[number * len(facts) : (number + 1) * len(facts)]
+    lines = [" ".join(each for each in _sentences_of(passage.text) if each in taken) for passage in passages]
+    return _cut(lines, words, "\n")
 
 
 def similar(question: Question, passages: Sequence[Passage], words: int | None, encoder: str = ENCODER) -> str:
@@ -268,5 +271,12 @@ def _ranked(sentences: Sequence[str], scores: Sequence[float]) -> list[str]:
     return [sentences[index] for index in sorted(range(len(sentences)), key=lambda index: -scores[index])]
 
 
-def _cut(sentences: Sequence[str], words: int | None) -> str:
-    return " ".join(" ".join(sentences).split()[:words])
+def _cut(sentences: Sequence[str], words: int | None, between: str = " ") -> str:
+    """The sentences, up to a number of words if it is not None."""
+    kept: list[str] = []
+    left = words
+    for sentence in sentences:
+        part = sentence.split()[:left]
+        left = None if left is None else left - len(part)
+        kept += [" ".join(part)] if part else []
+    return between.join(kept)

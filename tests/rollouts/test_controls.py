@@ -58,10 +58,13 @@ def test_a_shared_word_counts_by_its_rarity():
 
 
 def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_these():
-    assert hard_negative(QUESTION, PASSAGES, None) == (
-        "Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed by Xawery Żuławski. "
-        "Xawery Żuławski is a Polish film director."
-    )
+    # A line for each passage, as in the gold evidence's note.
+    lines = [
+        "Xawery Żuławski is a Polish film director.",
+        "Polish-Russian War (Wojna polsko-ruska) is a 2009 Polish film directed by Xawery Żuławski.",
+    ]
+    assert hard_negative(QUESTION, PASSAGES, None) == "\n".join(lines)
+    assert hard_negative(QUESTION, PASSAGES, 8) == f"{lines[0]}\nPolish-Russian"
     asked = replace(
         QUESTION, question="Who directed a film in 1995?", supporting_facts=("In 1995 he graduated in Łódź.",)
     )
@@ -69,6 +72,9 @@ def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_
     assert hard_negative(asked, [DIRECTOR], None) == "Xawery Żuławski is a Polish film director."
     assert hard_negative(asked, [DIRECTOR], None, number=1) == "He has a son."
     assert hard_negative(asked, [DIRECTOR], None, number=2) == ""
+    novel = Passage("3", "War", "It is based on the novel by D. Masłowska.")
+    twice = replace(asked, supporting_facts=(*asked.supporting_facts, novel.text))
+    assert hard_negative(twice, [DIRECTOR, novel], None) == "Xawery Żuławski is a Polish film director. He has a son."
     assert hard_negative(replace(asked, supporting_facts=()), [DIRECTOR], None) == ""
 
 
