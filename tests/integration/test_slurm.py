@@ -242,7 +242,7 @@ def test_the_quickstart_runs_as_jobs_from_the_world_to_the_report(
 
     logs = "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in sorted(pipeline.logs.glob("*.log")))
     assert all(state.startswith("finished") for title, state in found.items() if title != "compare"), logs
-    log = (pipeline.logs / "07-train-with-dpo.log").read_text()
+    log = (pipeline.logs / "07-train-with-simpo.log").read_text()
     assert "n1: machine 0 of 2, ranks 0 to 0" in log and "n2: machine 1 of 2, ranks 1 to 1" in log
     assert json.loads((run / "checkpoint/training.json").read_text())["hyperparameters"]["processes"] == 2
     assert "before" in (pipeline.logs / "10-compare.log").read_text()
