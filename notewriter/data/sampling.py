@@ -106,19 +106,14 @@ class SamplingRollout(HarvestRollout):
         candidates = await self._candidates(stage, messages, sampling, sample, variables)
         attempt.verdict = verdict = await self._judge(stage, messages, variables, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
-            every = self._recipe.rules.rejected == "every" and verdict.worse
-            rows, reasons = [], []
-            for worse in verdict.worse if every else [verdict.rejected]:
+            every = verdict.worse if self._recipe.rules.rejected == "every" else ()
+            for worse in every or [verdict.rejected]:
                 row = self._row(stage.name, messages, candidates, verdict, verdict.chosen, worse)
-                chosen, rejected = candidates[verdict.chosen].text, candidates[worse].text
-                reason = pair_fault(row, candidates[verdict.chosen].cut)
-                if not reason and not is_within_gap(chosen, rejected, self._recipe.rules.max_length_gap):
-                    reason = LENGTH_GAP
-                if reason:
-                    reasons.append(reason)
+                if fault := self._fault(row, candidates[verdict.chosen], candidates[worse]):
+                    attempt.reason = attempt.reason or fault
                 else:
-                    rows.append(row)
-            attempt.rows, attempt.reason = rows, "" if rows else reasons[0]
+                    attempt.rows.append(row)
+            attempt.reason = "" if attempt.rows else attempt.reason
         else:
             attempt.reason = verdict.reason
         taken = candidates[verdict.chosen or 0] if candidates else None
@@ -129,6 +124,13 @@ class SamplingRollout(HarvestRollout):
         text = taken.text if taken else ""
         self._remember(stage, messages, _as_completion(text))
         return text
+
+    def _fault(self, row: Pair, chosen: Candidate, rejected: Candidate) -> str | None:
+        """Why two candidates make no pair; None if they do."""
+        if fault := pair_fault(row, chosen.cut):
+            return fault
+        within = is_within_gap(chosen.text, rejected.text, self._recipe.rules.max_length_gap)
+        return None if within else LENGTH_GAP
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion, recorded, and remembered for rolling candidates forward."""

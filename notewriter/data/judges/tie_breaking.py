@@ -46,7 +46,7 @@ async def _decide(judges: Sequence[Judge], case: Case) -> Verdict:
         further = await _decide(others, case.among(best))
         chosen = verdict.chosen if further.chosen is None else best[further.chosen]
         verdict = replace(_joined(verdict, further, best), chosen=chosen)
-    if len(worst) > 1:
+    if len(worst) > 1 and case.rules.rejected != "every":
         further = await _decide(others, case.among(worst))
         rejected = verdict.rejected if further.rejected is None else worst[further.rejected]
         verdict = replace(_joined(verdict, further, worst), rejected=rejected)

@@ -4,10 +4,10 @@
 kernel and library version. So the run's own model, in its own precision and sharding, scores pairs both ways, without
 gradients.
 
-Where they differ by more than `FLOOR`, the tolerance comes from a third scoring: stacked again, with embeddings
-perturbed by one unit in the last place of the run's number format. It is as valid as the first, but everything after
-the embeddings is rounded differently; the two differ by the effect of rounding in this model on these pairs.
-(Perturbing every operation at random is known as Monte Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic:
+Where they differ by more than is never a fault, the tolerance comes from a third scoring: stacked again, with
+embeddings perturbed by one unit in the last place of the run's number format. It is as valid as the first, but
+everything after the embeddings is rounded differently; the two differ by the effect of rounding in this model on these
+pairs. (Perturbing every operation at random is known as Monte Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic:
 exploiting randomness in floating-point arithmetic".) Correct sharing differs by about as much, because it rounds
 elsewhere; a fault does not shrink with the format's precision.
 """

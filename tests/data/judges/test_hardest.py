@@ -70,6 +70,13 @@ async def test_a_further_judge_does_not_replace_the_hardest(make_case):
     assert verdict.judge == "decision"
 
 
+async def test_no_further_judge_is_asked_which_is_worst_where_every_one_is_rejected(make_case):
+    candidates = ["true text", "false", "false text"]
+    case, _ = make_case(candidates, reply=deciding(true={"true text"}, false=set(candidates[1:])), rejected="every")
+    verdict = await decide([decision, llm], case)
+    assert ([candidates[side] for side in verdict.worse], verdict.judge) == (candidates[1:], "decision")
+
+
 async def test_the_decision_rejects_the_hardest_too(make_case):
     candidates = ["true text", "false", "false text", "false, but long beyond all"]
     reply = deciding(true={"true text"}, false=set(candidates[1:]))

@@ -41,13 +41,13 @@ def stack(prompts: list[int], completions: list[tuple[int, int]]) -> dict[str, t
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def two_pairs_of_one_prompt_and_chosen() -> dict[str, torch.Tensor]:
-    """A prompt of 12 tokens, a chosen side of 4, and rejected sides of 6 and of 9."""
-    batch = stack([12, 12], [(4, 6), (4, 9)])
-    batch["input_ids"][[1, 3], :12] = batch["input_ids"][0, :12]
-    for name in ("input_ids", "labels"):
-        batch[name][1] = batch[name][0]
-    return batch
+def repeat(batch: dict[str, torch.Tensor], pair: int, prompt: int, part: str = "chosen") -> None:
+    """Give a pair the prompt, of so many tokens, of the pair before it in the batch, and its chosen side too."""
+    ids = batch["input_ids"]
+    ids[[pair, len(ids) // 2 + pair], :prompt] = ids[pair - 1, :prompt]
+    if part == "chosen":
+        for name in ("input_ids", "labels"):
+            batch[name][pair] = batch[name][pair - 1]
 
 
 def twice(plain: torch.nn.Module) -> list[torch.nn.Module]:
@@ -124,10 +124,7 @@ def test_scores_and_gradients_are_those_of_the_stack(models, prompts, completion
 def test_pairs_of_the_same_prompt_share_it_and_their_chosen(models, alike, tokens):
     batch = stack([20, 20, 20], 3 * [(5, 9)])
     for pair, part in alike.items():
-        batch["input_ids"][[pair, 3 + pair], :20] = batch["input_ids"][pair - 1, :20]
-        if part == "chosen":
-            for name in ("input_ids", "labels"):
-                batch[name][pair] = batch[name][pair - 1]
+        repeat(batch, pair, 20, part)
     seen = []
     models[1].get_input_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].numel()))
     assert_same_scores_and_gradients(models, batch)
@@ -136,7 +133,7 @@ def test_pairs_of_the_same_prompt_share_it_and_their_chosen(models, alike, token
 
 def test_a_chosen_that_only_begins_alike_is_not_shared(models):
     batch = stack([20, 20], [(5, 9), (8, 9)])
-    batch["input_ids"][[1, 3], :20] = batch["input_ids"][0, :20]
+    repeat(batch, 1, 20, "prompt")
     batch["input_ids"][1, :25] = batch["input_ids"][0, :25]
     batch["labels"][1, 20:28] = batch["input_ids"][1, 20:28]
     assert_same_scores_and_gradients(models, batch)
@@ -352,7 +349,9 @@ def test_flash_attention_gets_the_same_row_in_sequences(window, flash_attention,
 
 def test_flash_attention_gets_a_prompt_again_for_each_further_completion(models, flash_attention, monkeypatch):
     monkeypatch.setattr(prefix_sharing, "can_use_flash_attention", lambda _: True)
-    assert_same_scores_and_gradients(models, two_pairs_of_one_prompt_and_chosen())
+    batch = stack([12, 12], [(4, 6), (4, 9)])
+    repeat(batch, 1, 12)
+    assert_same_scores_and_gradients(models, batch)
     assert flash_attention[0]["cu_seq_q"] == [0, 12 + 4, 16 + 6, 22 + 9]
     assert flash_attention[0]["cu_seq_k"] == [0, 12 + 4, 16 + 12 + 6, 34 + 12 + 9]
 
@@ -422,10 +421,7 @@ def test_the_loss_of_a_router_counts_what_is_shared_as_often_as_the_stack_has_it
     options = MIXTURES[architecture] | {"router_aux_loss_coef": 0.5, "output_router_logits": asked != "by the call"}
     models = twice(random_model(architecture, **options))
     batch = stack([12, 12, 20], [(4, 6), (4, 3), (3, 12)])
-    # The second pair has prompt and chosen of the first.
-    batch["input_ids"][4, :12] = batch["input_ids"][0, :12]
-    for name in ("input_ids", "labels"):
-        batch[name][1] = batch[name][0]
+    repeat(batch, 1, 12)
     call = {"output_router_logits": True} if asked == "by the call" else {}
     plain, shared = (model(**batch, fused_lm_head=True, **call) for model in models)
     torch.testing.assert_close(shared.aux_loss, plain.aux_loss)

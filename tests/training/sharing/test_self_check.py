@@ -104,6 +104,18 @@ def test_good_models_pass_in_every_number_format(
     assert f"over 87 tokens, where {dtype} explains" in message
 
 
+@pytest.mark.parametrize(("floor", "times"), [(self_check.FLOOR, 0), (0.0, 1)])
+def test_rounding_is_measured_only_where_scores_differ_by_more_than_is_never_a_fault(
+    run: Callable[..., None], floor: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+    monkeypatch.setattr(self_check, "FLOOR", floor)
+    perturbed = self_check.perturbed
+    monkeypatch.setattr(self_check, "perturbed", lambda *arguments: measured.append(1) or perturbed(*arguments))
+    run(shared_model("llama"))
+    assert len(measured) == times
+
+
 @pytest.fixture
 def without_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a model's configuration told nothing of what it cannot share."""
