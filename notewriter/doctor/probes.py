@@ -23,6 +23,9 @@ Result = dict[str, Any]
 BLOCK, BLOCKS = 1 << 22, 32
 """Bytes that are written to measure a disk: 32 x 4 MiB."""
 
+PATIENCE_WITH_KILLED = 10.0
+"""Seconds to wait for killed processes: they give back their memory first, or nobody collects them."""
+
 
 def probe(name: str, patience: float, **options: Any) -> Result:
     """What a probe found; of one that fails, crashes or hangs, `error` and its last line or how it ended."""
@@ -33,10 +36,13 @@ def probe(name: str, patience: float, **options: Any) -> Result:
         try:
             output, errors = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
-            # Those of NCCL would go on, and hold their GPUs.
-            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+            # Those of NCCL would go on, and hold their GPUs until they have ended, which is some time after the signal.
+            started = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            for each in started:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
+            psutil.wait_procs(started, timeout=PATIENCE_WITH_KILLED)
             return {"error": f"no answer within {patience:.0f} s"}
     if process.returncode < 0:
         return {"error": f"crashed (signal {-process.returncode})"}
