@@ -16,6 +16,7 @@ from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
 from notewriter.training.run.losses import KTO_LOSSES, check_known, check_losses, check_read
+from notewriter.training.sharing.sampler import BY_PROMPT
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
@@ -241,6 +242,14 @@ class BatchConfiguration(_TrainingArguments):
 class DPOConfiguration(BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
 
+    train_sampling_strategy: str = field(
+        default="random",
+        metadata={
+            "help": "The order of pairs: 'random', 'sequential' (that of the files), 'prompts' (prompts at random, "
+            "the pairs of one after each other, for prefix_sharing), 'group_by_length' or 'batch_rebalance'.",
+            "choices": ["random", "sequential", BY_PROMPT, "group_by_length", "batch_rebalance"],
+        },
+    )
     simpo_gamma: float = field(
         default=0.5,
         metadata={

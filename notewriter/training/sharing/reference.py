@@ -20,6 +20,7 @@ import torch
 from accelerate.utils import broadcast_object_list, send_to_device
 from datasets import Dataset, IterableDataset
 from peft import PeftModel
+from torch.utils.data import Sampler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainerCallback
 from trl import DPOConfig, DPOTrainer
 
@@ -27,6 +28,7 @@ from notewriter.ground import jsonl
 from notewriter.models.checkpoint import WEIGHTS, Checkpoint
 from notewriter.training.sharing import self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
+from notewriter.training.sharing.sampler import BY_PROMPT, PromptsTogether, rows_by_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,14 @@ class CachedReferenceTrainer(TakesTokens, DPOTrainer):
         self.share_prompts()
         if prefix_sharing:
             self.add_callback(OnTrainBegin(self.check_sharing))
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
+        """With `train_sampling_strategy: prompts`, an order in which the pairs of one prompt follow each other."""
+        if self.args.train_sampling_strategy != BY_PROMPT:
+            return super()._get_train_sampler(train_dataset)
+        pairs = self.train_dataset if train_dataset is None else train_dataset
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return PromptsTogether(rows_by_prompt(pairs["prompt_ids"]), seed, lambda: int(self.state.epoch or 0))
 
     def share_prompts(self) -> None:
         """With `prefix_sharing`, have the model and the reference model, if there is one, share prompts."""

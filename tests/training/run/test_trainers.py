@@ -16,5 +16,6 @@ def test_the_private_methods_of_the_libraries_that_are_overridden_are_these() ->
         "DPOTrainer._prepare_dataset",
         "DPOTrainer._precompute_ref_logps",
         "KTOTrainer._prepare_dataset",
+        "Trainer._get_train_sampler",
         "Trainer._run_epoch",
     }

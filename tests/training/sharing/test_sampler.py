@@ -1,0 +1,88 @@
+"""Pairs of one prompt follow each other in an otherwise random order of training."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer
+from trl import DPOConfig
+
+from notewriter.training.sharing.reference import CachedReferenceTrainer
+from notewriter.training.sharing.sampler import PromptsTogether, rows_by_prompt
+
+ROWS = [[0, 1], [2], [3, 6], [4], [5]]
+
+
+@pytest.fixture
+def make(tiny_model: Path, make_pair: Any, tmp_path: Path) -> Callable[..., CachedReferenceTrainer]:
+    """A trainer of two pairs a batch, of six prompts of which each stands twice, six rows apart."""
+    pairs = [
+        {column: make_pair(number, words=8)[column] for column in ("prompt", "chosen", "rejected")}
+        for number in range(6)
+    ]
+
+    def build(**options: Any) -> CachedReferenceTrainer:
+        settings: dict[str, Any] = {"output_dir": str(tmp_path), "per_device_train_batch_size": 2, "use_cpu": True}
+        settings |= {"train_sampling_strategy": "prompts", "bf16": False, "report_to": "none", "disable_tqdm": True}
+        return CachedReferenceTrainer(
+            str(tiny_model),
+            prefix_sharing=True,
+            reference_cache=tmp_path / "cache",
+            args=DPOConfig(**settings | options),
+            train_dataset=Dataset.from_list([*pairs, *pairs]),
+            processing_class=AutoTokenizer.from_pretrained(tiny_model),
+        )
+
+    return build
+
+
+def test_rows_are_gathered_by_their_prompt_wherever_they_are() -> None:
+    assert rows_by_prompt([[1, 2], [1], [1, 2], [12]]) == [[0, 2], [1], [3]]
+
+
+def test_each_epoch_has_every_row_once_and_prompts_in_an_order_of_its_own() -> None:
+    epochs = iter(range(4))
+    sampler = PromptsTogether(ROWS, seed=7, epoch=lambda: next(epochs))
+    orders = [[*sampler] for _ in range(4)]
+    for order in orders:
+        assert sorted(order) == [*range(7)] and len(sampler) == 7
+        assert all(order.index(first) + 1 == order.index(second) for first, second in ((0, 1), (3, 6)))
+    assert len({json.dumps(order) for order in orders}) > 1
+
+
+def test_the_order_follows_from_the_seed_and_the_epoch_alone() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return [*PromptsTogether(ROWS, seed, lambda: epoch)]
+
+    assert order(7, 1) == order(7, 1)
+    assert len({json.dumps(order(seed, 0)) for seed in range(6)}) > 1
+
+
+def test_a_resumed_run_goes_on_in_the_order_of_its_epoch(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    step = CachedReferenceTrainer.training_step
+
+    def recorded(trainer: Any, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        seen.append(inputs["input_ids"].flatten().tolist())
+        return step(trainer, model, inputs, *arguments, **options)
+
+    monkeypatch.setattr(CachedReferenceTrainer, "training_step", recorded)
+    settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
+    whole = make(**settings)
+    whole.train()
+    in_one, seen[:] = [*seen], []
+    assert len(in_one) == 12 and in_one[:6] != in_one[6:]
+    make(**settings).train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-8")
+    assert seen == in_one[8:]
+
+
+@pytest.mark.parametrize("strategy", ["prompts", "random", "sequential"])
+def test_batches_of_a_trainer_have_the_pairs_of_a_prompt(strategy: str, make: Any) -> None:
+    trainer = make(train_sampling_strategy=strategy)
+    batches = [batch["input_ids"] for batch in trainer.get_train_dataloader()]
+    assert len(batches) == 6
+    alike = sum(bool((batch[0] == batch[1]).all()) for batch in batches)
+    assert (alike == 6) == (strategy == "prompts")
