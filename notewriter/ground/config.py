@@ -73,7 +73,7 @@ def parse(
         position = list(argv).index("--config") + 1
         if position == len(argv):
             raise UserError("--config: the file is missing; write --config FILE")
-        hints = {name: hint for each in kinds for name, hint in hints_of(each).items()}
+        hints = _hints_of(kinds)
         _set_defaults(parser, _read_config(Path(argv[position]), hints | {"env": dict[str, SCALAR]}))
     options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
     for option in options:
@@ -99,7 +99,7 @@ def from_keywords(kinds: Sequence[type], options: Mapping[str, Any]) -> tuple[An
     Raises:
         UserError: an option is unknown or missing, or a value has the wrong type.
     """
-    hints = {name: hint for kind in kinds for name, hint in hints_of(kind).items()}
+    hints = _hints_of(kinds)
     values: dict[str, Any] = {}
     for name, value in options.items():
         if name not in hints:
@@ -149,7 +149,7 @@ def check(arguments: object) -> None:
     Raises:
         UserError: a value has the wrong type, is out of bounds or is empty; names the option.
     """
-    for name, hint in hints_of(type(arguments)).items():
+    for name, hint in _hints_of([type(arguments)]).items():
         value = getattr(arguments, name)
         if problem := misfit(value, hint, name):
             raise UserError(problem)
@@ -266,6 +266,15 @@ def _given_as(hint: Any) -> Any:
         return hint
     first, second, *_ = get_args(hint)
     return first if second is NoneType or (second is str and NoneType not in get_args(hint)) else second
+
+
+def _hints_of(kinds: Iterable[type]) -> dict[str, Any]:
+    """The types of all options of dataclasses; of an option whose field has `choices`, as some of TRL's, those."""
+    hints = {name: hint for kind in kinds for name, hint in hints_of(kind).items()}
+    for each in (each for kind in kinds for each in dataclasses.fields(kind)):
+        if choices := each.metadata.get("choices"):
+            hints[each.name] = Literal[(*choices, *([None] if NoneType in get_args(hints[each.name]) else []))]
+    return hints
 
 
 def _choices(kind: Any) -> list[Any]:
@@ -410,8 +419,8 @@ def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
         line = lines.get(str(key), 1)
         if key not in hints:
             raise UserError(f"{path}:{line}: unknown key {key!r}; {_nearest(str(key), hints)}")
-        # Strings are converted as on the command line.
-        hint = str if isinstance(value, str) else hints[key]
+        # Strings are converted as on the command line, which refuses what is no choice, but not in defaults.
+        hint = str if isinstance(value, str) and not _choices(hints[key]) else hints[key]
         if isinstance(value, dict) and not misfit([value], hint):
             value = [value]
         if problem := misfit(value, hint, key):

@@ -15,7 +15,7 @@ from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
-from notewriter.training.run.losses import KTO_LOSSES, check_known, check_losses, check_read
+from notewriter.training.run.losses import check_losses, check_read
 from notewriter.training.sharing.sampler import BY_PROMPT
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
@@ -274,7 +274,6 @@ class KTOConfiguration(BatchConfiguration, KTOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known([self.loss_type], KTO_LOSSES)
         check_read(self, ("ref_model_mixup_alpha", "ref_model_sync_steps"))
         if self.precompute_ref_log_probs:
             raise UserError(

@@ -20,6 +20,7 @@ class Arguments:
     greedy: bool = field(default=False, metadata={"help": "whether"})
     names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
+    order: str | None = field(default=None, metadata={"help": "which first", "choices": ["best", "worst"]})
 
 
 @dataclass
@@ -115,6 +116,7 @@ def test_aliases_and_merged_mappings_repeat_no_key(write):
         ("path: x\nnames: {a: b}\n", r"run\.yaml:2: names must be list\[str\], not {'a': 'b'}"),
         ("path: x\nnames: [1]\n", r"run\.yaml:2: names\[0\] must be str, not 1"),
         ("path: x\noptions: [1]\n", r"run\.yaml:2: options must be dict\[str, Any\], not \[1\]"),
+        ("path: x\norder: any\n", r"run\.yaml:2: order must be one of best, worst, None, not 'any'"),
         ("path: x\ntop_k: many\n", r"argument --top_k.*: invalid int value: 'many'; see --help"),
         ("path: x\noptions: many\n", r"argument --options: 'many' is not a JSON object; write it as"),
         ("top_k: 3\n", r"required: --path"),
@@ -144,6 +146,7 @@ def test_what_is_wrong_with_a_file_is_named(write, text, problem):
         (["--path", "x", "--top_k", "many"], r"invalid int value: 'many'"),
         (["--path", "x", "--options", "{a: 1}"], r"argument --options: '{a: 1}' is not a JSON object"),
         (["--path", "x", "--options", "[1]"], r"argument --options: '\[1\]' is not a JSON object"),
+        (["--path", "x", "--order", "any"], r"argument --order: invalid choice: 'any'"),
         (["--path", "x", "--topics", "3"], r"--topics"),
         (["--path", "x", "stray"], r"stray"),
         (["--path", "x", "--names", "a", "--names", "b"], r"--names is given twice; give all its values after one"),
@@ -157,6 +160,11 @@ def test_what_is_wrong_with_a_command_line_is_named(argv, problem):
     with pytest.raises(UserError, match=problem) as caught:
         parse(*argv)
     assert "\n" not in str(caught.value)
+
+
+def test_a_keyword_that_is_no_choice_is_named():
+    with pytest.raises(UserError, match="order must be one of best, worst, None, not 'any'"):
+        config.from_keywords([Arguments], {"path": "x", "order": "any"})
 
 
 def test_a_file_in_another_encoding_is_named(tmp_path):

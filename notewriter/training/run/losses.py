@@ -17,9 +17,6 @@ TRL_LOSSES = (
 REFERENCE_FREE = {"simpo", "orpo", "sft"}
 """The losses that need no reference (`run.reference_free`)."""
 
-KTO_LOSSES = ("kto", "apo_zero_unpaired")
-"""Those of TRL's KTOTrainer, which takes any other name until its first step."""
-
 LOSSES = (*TRL_LOSSES, *sorted(REFERENCE_FREE.difference(TRL_LOSSES)))
 
 SMOOTHED = {"exo_pair", "robust", "aot", "aot_unpaired"}
@@ -55,19 +52,6 @@ def is_read(option: str, training: Any) -> bool:
     return option not in NEEDS or not values.isdisjoint(chosen if isinstance(chosen, list) else [chosen])
 
 
-def check_known(losses: Iterable[str], known: Collection[str]) -> None:
-    """Check the names of losses; of a configuration file nothing else does.
-
-    Raises:
-        UserError: one is not known.
-    """
-    for loss in losses:
-        if loss not in known:
-            near = difflib.get_close_matches(loss, known, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}"
-            raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
-
-
 def check_read(training: Any, options: Iterable[str]) -> None:
     """Check that a run reads each of these options that was changed.
 
@@ -93,7 +77,11 @@ def check_losses(training: DPOConfig) -> None:
     Raises:
         UserError: an unknown loss, an option that no chosen loss reads, or a value that one cannot be computed with.
     """
-    check_known(training.loss_type, LOSSES)
+    for loss in training.loss_type:
+        if loss not in LOSSES:
+            near = difflib.get_close_matches(loss, LOSSES, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(LOSSES)}"
+            raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
     if {"simpo", "orpo"}.intersection(training.loss_type) and not is_reference_free(training.loss_type):
         raise UserError(
             f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
