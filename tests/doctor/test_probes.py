@@ -35,8 +35,8 @@ def test_what_one_that_hangs_has_started_has_ended_by_then(vllm, tmp_path):
     """Its memory is large enough that it ends some time after it was killed."""
     child = tmp_path / "child.py"
     child.write_text(
-        "import os, pathlib, time; held = b'x' * 2**29; "
-        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
+        f"import os, pathlib, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); "
+        "held = b'x' * 2**29; time.sleep(60)"
     )
     vllm(f"import subprocess, sys, time; subprocess.Popen([sys.executable, {str(child)!r}]); time.sleep(60)")
     assert probe("vllm", 5.0) == {"error": "no answer within 5 s"}

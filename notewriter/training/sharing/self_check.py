@@ -4,7 +4,7 @@
 kernel and library version. So the run's own model, in its own precision and sharding, scores pairs both ways, without
 gradients.
 
-Where they differ by more than is never a fault, the tolerance comes from a third scoring: stacked again, with
+Beyond a difference that is never taken for a fault, the tolerance comes from a third scoring: stacked again, with
 embeddings perturbed by one unit in the last place of the run's number format. It is as valid as the first, but
 everything after the embeddings is rounded differently; the two differ by the effect of rounding in this model on these
 pairs. (Perturbing every operation at random is known as Monte Carlo arithmetic: Parker 1997, "Monte Carlo Arithmetic:
