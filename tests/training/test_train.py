@@ -42,6 +42,34 @@ def test_the_default_is_what_the_machine_is(
 
 
 @pytest.mark.parametrize(
+    ("profile", "installed", "own", "preloaded"),
+    [
+        pytest.param("cpu", "libtcmalloc_minimal.so.4", None, "libtcmalloc_minimal.so.4", id="on the CPU"),
+        pytest.param("cpu", "libtcmalloc_minimal.so.4", "libmine.so", "libmine.so", id="not instead of another one"),
+        pytest.param("cpu", None, None, None, id="not where it is missing"),
+        pytest.param("single", "libtcmalloc_minimal.so.4", None, None, id="not on a GPU"),
+    ],
+)
+def test_a_run_on_the_cpu_uses_tcmalloc_where_it_is_installed(
+    launched: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    profile: str,
+    installed: str | None,
+    own: str | None,
+    preloaded: str | None,
+) -> None:
+    monkeypatch.setattr(train, "find_library", {"tcmalloc_minimal": installed}.get)
+    # Also undoes what the run sets.
+    monkeypatch.setenv("LD_PRELOAD", own or "")
+    if own is None:
+        monkeypatch.delenv("LD_PRELOAD")
+
+    train.main(["dpo", "--accelerate", profile])
+
+    assert os.environ.get("LD_PRELOAD") == preloaded
+
+
+@pytest.mark.parametrize(
     ("profile", "seen", "left"),
     [
         pytest.param("single", None, "0", id="one process gets the first of four"),

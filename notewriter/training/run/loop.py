@@ -21,7 +21,6 @@ from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import KeepWeights
 from notewriter.training.run.losses import is_read
-from notewriter.training.run.memory import KeepFreedMemory
 from notewriter.training.run.resumption import last_checkpoint
 from notewriter.training.run.watching import show_lines
 
@@ -42,8 +41,6 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
     show_lines(trainer)
-    if trainer.args.device.type == "cpu":
-        trainer.add_callback(KeepFreedMemory())
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else dtype))
     with writing(run.path), stop.listening():
