@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl.kernels.chunked_logprob import _use_triton
+from trl.trainer import utils
 
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import rows
@@ -33,6 +36,15 @@ SIDE_COLUMNS = ["prompt_ids", "completion_ids", "label"]
 """Of the sides of pairs, for KTO, whose own loss needs `KL_completion_ids` too."""
 
 CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]
+
+
+def scores_labels_alone(device: torch.device) -> bool:
+    """Whether TRL's fused head is to leave positions without a label out, which are most of a prompt's.
+
+    TRL 1.16 does so only where it has kernels: elsewhere a device may compile anew for every number of positions, but a
+    CPU does not.
+    """
+    return device.type == "cpu" or _use_triton(device)
 
 
 class EndsAtMaxSteps:
@@ -134,6 +146,7 @@ def _build(
     **options: Any,
 ) -> Any:
     """A trainer of TRL, of these columns of the splits."""
+    utils._use_triton = scores_labels_alone
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.

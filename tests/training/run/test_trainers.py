@@ -1,6 +1,23 @@
 """What the trainers build on beside the public interface of the libraries."""
 
-from notewriter.training.run.trainers import MeteredDPOTrainer, MeteredKTOTrainer, MeteredSFTTrainer
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl.kernels import chunked_logprob
+from trl.trainer import utils
+from trl.trainer.utils import add_fused_lm_head
+
+from notewriter.training import sft
+from notewriter.training.run.trainers import (
+    MeteredDPOTrainer,
+    MeteredKTOTrainer,
+    MeteredSFTTrainer,
+    scores_labels_alone,
+)
 
 
 def test_the_private_methods_of_the_libraries_that_are_overridden_are_these() -> None:
@@ -19,3 +36,38 @@ def test_the_private_methods_of_the_libraries_that_are_overridden_are_these() ->
         "Trainer._get_train_sampler",
         "Trainer._run_epoch",
     }
+
+
+def test_on_a_cpu_the_head_scores_what_is_trained_alone(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.arange(20)[None] % 10
+    labels = ids.clone()
+    labels[:, :15] = -100
+    scored: list[int] = []
+    head = utils._ChunkedLogProbFunction.apply
+    counting = SimpleNamespace(apply=lambda hidden, *rest: scored.append(len(hidden)) or head(hidden, *rest))
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", counting)
+
+    def loss_and_gradients() -> list[torch.Tensor]:
+        model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+        add_fused_lm_head(model)
+        loss = model(input_ids=ids, labels=labels, fused_lm_head=True).loss
+        loss.backward()
+        return [loss.detach(), *(each.grad for each in model.parameters())]
+
+    monkeypatch.setattr(utils, "_use_triton", chunked_logprob._use_triton)
+    theirs = loss_and_gradients()
+    monkeypatch.setattr(utils, "_use_triton", scores_labels_alone)
+    ours = loss_and_gradients()
+
+    assert scored == [19, 5]
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_every_trainer_scores_what_is_trained_alone(
+    tiny_pairs: Path, four_steps: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(utils, "_use_triton", chunked_logprob._use_triton)
+
+    sft.main(four_steps(data=tiny_pairs, max_steps=1))
+
+    assert utils._use_triton is scores_labels_alone
