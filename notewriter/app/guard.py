@@ -33,7 +33,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self.app, self.token = app, token
-        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        # Browsers leave HTTP's own port out.
+        end = "" if port == 80 else f":{port}"
+        self.hosts = {f"127.0.0.1{end}", f"localhost{end}"}
         # Cookies do not know ports: another page on this machine has its own.
         self.cookie = f"notewriter-{port}"
 

@@ -43,6 +43,11 @@ def test_a_wrong_cookie_is_refused(client, cookie):
     assert client.get("/", headers={b"cookie": b"notewriter-8002=" + cookie}).status_code == 403
 
 
+def test_on_port_80_the_host_has_no_port():
+    browser = TestClient(make_app([], "right", 80), base_url="http://127.0.0.1", follow_redirects=False)
+    assert browser.get("/?token=right").status_code == 303
+
+
 @pytest.mark.parametrize(
     "host", ["attacker.example", "attacker.example:8002", "127.0.0.1", "127.0.0.1:8003", "0.0.0.0:8002", ""]
 )
