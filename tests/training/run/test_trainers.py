@@ -63,7 +63,7 @@ def test_on_a_cpu_the_head_scores_what_is_trained_alone(tiny_model: Path, monkey
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
 
 
-def test_every_trainer_scores_what_is_trained_alone(
+def test_training_has_the_head_do_so(
     tiny_pairs: Path, four_steps: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(utils, "_use_triton", chunked_logprob._use_triton)
