@@ -309,7 +309,8 @@ def records(arguments: argparse.Namespace, finished: set[str]) -> Iterator[Recor
     gpu = "none" if arguments.toy else torch.cuda.get_device_name()
     driver = next((each.driver for each in visible_gpus()), None)
     packages = {"torch", "triton", "transformers", "trl", "peft", "accelerate", "vllm", "flash-attn"}
-    versions = {each.name: each.version for each in distributions() if each.name in packages}
+    # Of a package that is installed twice the one that is imported, which comes first.
+    versions = {each.name: each.version for each in reversed(list(distributions())) if each.name in packages}
     machine = {"name": "machine", "outcome": gpu, "cuda": torch.version.cuda, "driver": driver, "versions": versions}
     yield machine | {"command": sys.argv}
     commands = {name: [__file__, *["--toy"] * arguments.toy, "--take", name] for name in MEASUREMENTS}

@@ -16,7 +16,7 @@ from notewriter.artifacts.rollouts import GoldRollout
 from notewriter.artifacts.traces import Gold
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
-from notewriter.data.gold_evidence import WRITERS
+from notewriter.data.gold_evidence import written
 from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
 from notewriter.evaluation.notes import note_quality
@@ -61,7 +61,8 @@ class WrittenRollout(HarvestRollout):
         variables: dict[str, Any],
     ) -> str | None:
         """The gold evidence's reply, as a conversation to learn."""
-        text = await WRITERS[stage.kind](self.question, variables, self.search)
+        words = self._recipe.gold_note_words
+        text = await written(stage.kind, self.question, variables, self.search, words)
         if text is None:
             attempt.reason = UNKNOWN
         elif stage.kind == "answer" and (text := _told_answer(messages, self.question)) is None:

@@ -12,6 +12,7 @@ from typing import Any
 from notewriter.evaluation.metrics.text import token_f1
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise
+from notewriter.rollouts.controls import first_sentences, with_more
 from notewriter.rollouts.method import Kind
 from notewriter.rollouts.parsing import parse_note
 
@@ -72,6 +73,21 @@ WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[st
     "answer": gold_answer,
 }
 """Writers by kind of stage; a step has none."""
+
+
+async def written(
+    kind: Kind, question: Question, variables: Mapping[str, Any], search: Search, note_words: int | None = None
+) -> str | None:
+    """What the gold evidence replies at a stage of this kind; None if it has no reply.
+
+    With `note_words`, a first note goes on with the first sentences of the passages, in the order of the control
+    `lead`, as long as whole ones fit. A model that learns the evidence alone stops early, and loses at equal words to
+    one that goes on.
+    """
+    text = await WRITERS[kind](question, variables, search)
+    if text is None or note_words is None or kind != "note":
+        return text
+    return "\n".join(with_more(text.split("\n"), first_sentences(variables["passages"]), note_words))
 
 
 def is_better(question: Question, best_note: str, new_note: str) -> bool:

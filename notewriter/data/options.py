@@ -46,6 +46,13 @@ class RolloutArguments(SelectionArguments):
             "method_options give no top_k; not for methods that read everything (their own top_k is 1,000 or more)"
         },
     )
+    gold_note_words: Annotated[int, Interval(ge=1)] | None = field(
+        default=None,
+        metadata={
+            "help": "a first note of the gold evidence goes on with the first sentences of the passages, as the control "
+            "lead, as long as whole ones fit within this many words; null: the evidence alone"
+        },
+    )
 
 
 @dataclass(kw_only=True)

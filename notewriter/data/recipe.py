@@ -45,6 +45,7 @@ class Recipe:
         rules: how judges compare candidates.
         samplers: (temperature, top_p), one candidate each (DeepNote, section 3.4: {0.1, 0.5, 0.9} squared).
         gold_stages: stages where a text written from the gold evidence joins the candidates, for weak teachers.
+        gold_note_words: words up to which such a note goes on with first sentences; None: not at all.
         sample_full_stages: whether a stage that has its quota is still sampled for the stages after it.
     """
 
@@ -56,6 +57,7 @@ class Recipe:
     rules: Rules = field(default_factory=Rules)
     samplers: Sequence[tuple[float, float]] = tuple(itertools.product(_GRID, _GRID))
     gold_stages: Collection[str] = ()
+    gold_note_words: int | None = None
     sample_full_stages: bool = True
 
     def sampled(self, open_stages: Collection[str]) -> list[str]:
@@ -125,6 +127,7 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
         rules=rules,
         samplers=samplers,
         gold_stages=arguments.gold_stages,
+        gold_note_words=arguments.gold_note_words,
         sample_full_stages=arguments.sample_full_stages,
     )
 
@@ -142,7 +145,13 @@ def read_gold_recipe(arguments: GoldArguments) -> Recipe:
     for stage in arguments.balanced_stages:
         choose("gold stage with two kinds of replies", stage, possible)
     methods, top_k_range = read_methods(arguments, arguments.gold_stages)
-    return Recipe(stages=arguments.gold_stages, methods=methods, top_k_range=top_k_range, seed=arguments.seed)
+    return Recipe(
+        stages=arguments.gold_stages,
+        methods=methods,
+        top_k_range=top_k_range,
+        seed=arguments.seed,
+        gold_note_words=arguments.gold_note_words,
+    )
 
 
 def read_methods(

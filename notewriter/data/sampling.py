@@ -12,7 +12,7 @@ from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import Control, Gold, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
-from notewriter.data.gold_evidence import WRITERS
+from notewriter.data.gold_evidence import written
 from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
 from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
@@ -157,7 +157,8 @@ class SamplingRollout(HarvestRollout):
         else:
             candidates = await self._drawn(stage, messages, sampling, sample)
         if stage.name in self._recipe.gold_stages:
-            texts.append((Gold, await WRITERS[stage.kind](self.question, variables, self.search)))
+            words = self._recipe.gold_note_words
+            texts.append((Gold, await written(stage.kind, self.question, variables, self.search, words)))
         for step, text in texts:
             if text and text not in candidates:
                 candidates[text] = Candidate(text, written=step(stage.name, stage.role, messages, text))

@@ -6,7 +6,7 @@ What a note contains grows with its length whoever wrote it, so a control has a 
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import zip_longest
@@ -45,8 +45,13 @@ def lead(question: Question, passages: Sequence[Passage], words: int | None) -> 
 
     Of a page in Markdown neither headings nor rows of tables, with which most pages of Wikipedia begin.
     """
+    return _cut(first_sentences(passages), words)
+
+
+def first_sentences(passages: Sequence[Passage]) -> list[str]:
+    """The sentences in the order of `lead`."""
     rows = zip_longest(*(paragraphs(_sentences_of(passage.text)) for passage in passages), fillvalue="")
-    return _cut([sentence for row in rows for sentence in row], words)
+    return [sentence for row in rows for sentence in row if sentence]
 
 
 def first(question: Question, passages: Sequence[Passage], words: int | None) -> str:
@@ -83,15 +88,33 @@ def hard_negative(question: Question, passages: Sequence[Passage], words: int | 
     """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand.
 
     The next best with `number` 1, and so on. A line for each passage, as in the gold evidence's note, so that the form
-    does not tell the two apart.
+    does not tell the two apart; up to `words` it goes on with first sentences without a fact, as such a note does.
     """
     facts = _facts_among(question, passages)
-    wrong = [
-        each for each in _by_overlap(question, passages) if not any(fact in each or each in fact for fact in facts)
-    ]
+
+    def holds_fact(sentence: str) -> bool:
+        return any(fact in sentence or sentence in fact for fact in facts)
+
+    wrong = [each for each in _by_overlap(question, passages) if not holds_fact(each)]
     taken = wrong[number * len(facts) : (number + 1) * len(facts)]
     lines = [" ".join(each for each in _sentences_of(passage.text) if each in taken) for passage in passages]
-    return _cut(lines, words, "\n")
+    note = _cut(lines, words, "\n")
+    if words is None or not note:
+        return note
+    others = [each for each in first_sentences(passages) if not holds_fact(each)]
+    return "\n".join(with_more(note.split("\n"), others, words))
+
+
+def with_more(lines: Sequence[str], sentences: Iterable[str], words: int) -> list[str]:
+    """Lines, and then the sentences that are not among them, as long as whole ones fit within a number of words."""
+    written = list(lines)
+    left = words - sum(len(line.split()) for line in written)
+    for sentence in sentences:
+        size = len(sentence.split())
+        if size <= left and not any(sentence in line or line in sentence for line in written):
+            written.append(sentence)
+            left -= size
+    return written
 
 
 def similar(question: Question, passages: Sequence[Passage], words: int | None, encoder: str = ENCODER) -> str:

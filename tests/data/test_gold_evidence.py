@@ -14,6 +14,7 @@ from notewriter.data.gold_evidence import (
     gold_status,
     is_better,
     reference_score,
+    written,
 )
 from notewriter.ground.records import Passage, Question
 from notewriter.methods import METHODS
@@ -41,6 +42,20 @@ async def test_the_gold_note_has_the_facts_at_hand_verbatim_and_no_others():
     assert await gold_note(QUESTION, {"passages": [RIVER, OSK, MIRA]}, search) == f"{MOTHER}\n{BIRTH}"
     assert await gold_note(QUESTION, {"passages": [OSK]}, search) == MOTHER
     assert await gold_note(QUESTION, {"passages": [RIVER]}, search) is None
+
+
+async def test_a_gold_note_goes_on_with_whole_first_sentences_within_its_words():
+    variables = {"passages": [RIVER, OSK, MIRA]}
+    assert await written("note", QUESTION, variables, search) == f"{MOTHER}\n{BIRTH}"
+    # The fact of Mira's passage is its first sentence.
+    most = await written("note", QUESTION, variables, search, 20)
+    assert most == f"{MOTHER}\n{BIRTH}\nThe Bore is a river.\nOsk keeps a bridge.\nShe sings."
+    # A sentence that does not fit makes room for a shorter one.
+    most = await written("note", QUESTION, variables, search, 16)
+    assert most == f"{MOTHER}\n{BIRTH}\nThe Bore is a river.\nShe sings."
+    assert await written("note", QUESTION, {"passages": [RIVER]}, search, 20) is None
+    query = await written("query", QUESTION, {"note": MOTHER, **variables}, search, 40)
+    assert query == await gold_query(QUESTION, {"note": MOTHER, **variables}, search)
 
 
 async def test_the_gold_note_keeps_the_facts_of_the_note_so_far():

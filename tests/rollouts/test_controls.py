@@ -65,6 +65,10 @@ def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_
     ]
     assert hard_negative(QUESTION, PASSAGES, None) == "\n".join(lines)
     assert hard_negative(QUESTION, PASSAGES, 8) == f"{lines[0]}\nPolish-Russian"
+    # Up to its words it goes on with first sentences that hold no fact.
+    one = replace(QUESTION, supporting_facts=("In 1995 he graduated in Łódź.",))
+    assert hard_negative(one, PASSAGES, None) == lines[1]
+    assert hard_negative(one, PASSAGES, 25) == f"{lines[1]}\n{lines[0]}\nHe has a son."
     asked = replace(
         QUESTION, question="Who directed a film in 1995?", supporting_facts=("In 1995 he graduated in Łódź.",)
     )
@@ -102,10 +106,12 @@ def test_gold_takes_the_facts_that_lie_among_the_passages_whatever_their_white_s
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_has_as_many_words_as_are_asked_for_and_as_it_finds(name, monkeypatch):
     monkeypatch.setattr(encoders, "load", lambda encoder, device: WordEncoder())
-    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "hard_negative": 20, "empty": 0}.get(name, WORDS_THERE)
+    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "hard_negative": 33, "empty": 0}.get(name, WORDS_THERE)
+    # Without a budget it does not go on with first sentences.
+    alone = 20 if name == "hard_negative" else found
     write = CONTROLS[name].write
     lengths = [len(write(QUESTION, PASSAGES, words).split()) for words in (0, 1, 9, 100, None)]
-    assert lengths == [min(words, found) for words in (0, 1, 9, 100, 100)]
+    assert lengths == [*(min(words, found) for words in (0, 1, 9, 100)), alone]
     assert write(QUESTION, [], 10) == ""
 
 
