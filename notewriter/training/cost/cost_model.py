@@ -27,7 +27,10 @@ Beside them, the largest of what each moment needs:
 
 - layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
   checkpointing the inside of all: tokens x (10 H + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved
-  tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); the layers that are gathered,
+  tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); with LoRA in float32 under
+  autocast tokens x 8 intermediate, as the gradient of the last linear layer's input arrives in half precision from the
+  frozen weights and from the adapter, and from the latter in float32 too (without it, six peaks measured on an H200
+  were 3 to 11% above the estimate, with it 1 to 2%: docs/results/gpu.md); the layers that are gathered,
   2 (5e8 + L) under ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that
   are being reduced, 2 x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
 - head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
@@ -64,7 +67,7 @@ from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
-from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token
+from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token, usual_utilization
 from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
 from notewriter.training.run.losses import is_reference_free
 
@@ -140,8 +143,12 @@ class MachineArguments:
     gpu: str | None = field(
         default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops"}
     )
-    utilization: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.35, metadata={"help": "for hours: the fraction of the peak that is reached, recomputation included"}
+    utilization: Annotated[float, Interval(gt=0, le=1)] | None = field(
+        default=None,
+        metadata={
+            "help": "for hours: the fraction of the peak that is reached, recomputation included; without it 0.2 on GPUs "
+            "as fast as an H100, as measured on an H200, and 0.35 on others, which is a guess"
+        },
     )
 
 
@@ -254,7 +261,8 @@ def estimate(
         "operations": operations,
     }
     if peak:
-        result["hours"] = operations / (machine.gpus * peak * 1e12 * machine.utilization) / 3600
+        reached = machine.utilization or usual_utilization(peak)
+        result["hours"] = operations / (machine.gpus * peak * 1e12 * reached) / 3600
     return result
 
 
@@ -313,8 +321,9 @@ def memory(
     head = whole if lora else 4 + (max(whole, cast) if zero3 else whole + cast)
     tile = min(training.per_device_train_batch_size * load.trained, TILE[0]) * TILE[1] * compute
     decompressed = shape.intermediate * shape.hidden * compute if compressed else 0
+    adapter_gradient = 8 * tokens * shape.intermediate if lora and trained_width > compute else 0
     moments = {
-        "layer": kept + again + gathered + bucket + reduced + decompressed,
+        "layer": kept + again + gathered + bucket + reduced + decompressed + adapter_gradient,
         "head": kept + gathered + bucket + words * head + tile,
         "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
         "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,

@@ -45,6 +45,7 @@ def estimated(
     dtype: str = "float32",
     half: bool = True,
     lora: bool = False,
+    adapters: int = ADAPTERS,
     method: Any = DPOConfiguration,
     load: cost_model.Load = LOAD,
     machine: dict[str, Any] | None = None,
@@ -53,7 +54,7 @@ def estimated(
 ) -> dict[str, Any]:
     settings = {"output_dir": "run", "per_device_train_batch_size": 1, "gradient_checkpointing": True} | options
     model = ModelConfig(model_name_or_path="qwen", dtype=dtype, use_peft=lora)
-    shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS})) if lora else QWEN
+    shape = cost_model.Shape(**(vars(QWEN) | {"trained": adapters})) if lora else QWEN
     arguments = cost_model.MachineArguments(gpus=gpus, sharding=sharding, **(machine or {}))
     return cost_model.estimate(shape, load, arguments, method(**settings), model, half, peak)
 
@@ -78,6 +79,20 @@ def test_zero3_holds_half_precision_weights_beside_a_float32_copy_and_a_bucket()
     }
     assert found["total"] == 18 * share + 2 * BUCKET + 6 * share
     assert 22 < found["total"] / 2**30 < 24
+
+
+@pytest.mark.parametrize(
+    ("prompt", "batch", "stacked", "shared"),
+    [(2000, 1, 17.518, 16.418), (2000, 4, 24.447, 20.062), (8000, 1, 24.118, 19.732)],
+)
+def test_a_lora_step_peaks_where_a_gpu_was_seen_to(prompt: int, batch: int, stacked: float, shared: float) -> None:
+    """DPO of Qwen2.5-7B with rank 32 and completions of 100 tokens, GiB on an H200 (docs/results/gpu.md)."""
+    for peak, longest in ((stacked, 2 * (prompt + 100)), (shared, prompt + 200)):
+        load = cost_model.Load(1, longest, longest, longest_sequence=longest // 2, trained=200)
+        found = estimated(
+            "none", 1, dtype="bfloat16", lora=True, adapters=2 * ADAPTERS, load=load, per_device_train_batch_size=batch
+        )
+        assert 0.97 < found["total"] / 2**30 / peak < 1
 
 
 def test_zero2_divides_gradients_and_optimizer_alone_and_has_its_bucket_in_the_backward() -> None:
@@ -221,6 +236,12 @@ def test_hours_follow_the_peak_and_the_number_of_gpus() -> None:
     four = estimated(gpus=4, machine={"utilization": 0.5}, peak=1)
     assert four["hours"] == pytest.approx(one["hours"] / 4)
     assert "hours" not in estimated()
+
+
+def test_without_a_utilization_hours_take_what_was_measured_on_an_h200_and_guess_for_slower_gpus() -> None:
+    for gpu, peak, reached in (("H200", 989, 0.2), ("A100", 312, 0.35)):
+        found = estimated(machine={"gpu": gpu})
+        assert found["hours"] == pytest.approx(found["operations"] / (8 * peak * 1e12 * reached) / 3600)
 
 
 def test_a_shared_prompt_is_estimated_once(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
