@@ -49,8 +49,8 @@ class RolloutArguments(SelectionArguments):
     gold_note_words: Annotated[int, Interval(ge=1)] | None = field(
         default=None,
         metadata={
-            "help": "a first note of the gold evidence goes on with the first sentences of the passages, as the control "
-            "lead, as long as whole ones fit within this many words; null: the evidence alone"
+            "help": "a first note of the gold evidence goes on with the passages' first sentences, as the control lead "
+            "has them, as long as whole ones fit within this many words; null: the evidence alone"
         },
     )
 

@@ -146,8 +146,8 @@ class MachineArguments:
     utilization: Annotated[float, Interval(gt=0, le=1)] | None = field(
         default=None,
         metadata={
-            "help": "for hours: the fraction of the peak that is reached, recomputation included; without it 0.2 on GPUs "
-            "as fast as an H100, as measured on an H200, and 0.35 on others, which is a guess"
+            "help": "for hours: the fraction of the peak that is reached, recomputation included; without it 0.2 on "
+            "GPUs as fast as an H100, as measured on an H200, and 0.35 on others, which is a guess"
         },
     )
 

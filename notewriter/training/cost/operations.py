@@ -58,7 +58,7 @@ The first that fits counts. Where a sheet has only the figure with sparsity, it 
 
 
 def usual_utilization(peak: float) -> float:
-    """The fraction of a peak in TFLOPS that training reaches: measured on an H200 (docs/results/gpu.md), else a guess."""
+    """The fraction of a peak in TFLOPS that training reaches: measured on an H200 (docs/results/gpu.md), or a guess."""
     return 0.2 if peak >= PEAK_TFLOPS["H100 PCIe"] else 0.35
 
 
