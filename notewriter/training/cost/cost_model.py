@@ -28,9 +28,9 @@ Beside them, the largest of what each moment needs:
 - layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
   checkpointing the inside of all: tokens x (10 H + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved
   tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); with LoRA in float32 under
-  autocast tokens x 8 intermediate, as the gradient of the last linear layer's input arrives in half precision from the
-  frozen weights and from the adapter, and from the latter in float32 too (without it, six peaks measured on an H200
-  were 3 to 11% above the estimate, with it 1 to 2%: docs/results/gpu.md); the layers that are gathered,
+  autocast tokens x 8 intermediate (measured on an H200, docs/results/gpu.md: 8.7; probably the gradient of the last
+  linear layer's input, in half precision from the frozen weights and from the adapter, whose is in float32 first); the
+  layers that are gathered,
   2 (5e8 + L) under ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that
   are being reduced, 2 x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
 - head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
