@@ -1,4 +1,7 @@
-"""A pipeline on this machine: its runs in order, each with a log, sharing servers where they ask the same model."""
+"""A pipeline on this machine: its runs in order or several at once, each with a log, sharing servers.
+
+Consecutive runs that ask the same model share a server.
+"""
 
 import contextlib
 import itertools
@@ -8,16 +11,20 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from notewriter.experiments.run import Pipeline, Run, program, training_of
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.terminal import escape_controls
-from notewriter.models.servers import Kept, Wanted, keep
+from notewriter.models.serve_options import runs_on_cpu
+from notewriter.models.servers import GPU_SHARE, Kept, Wanted, keep
 
 POLL = 5.0
 """Seconds between checks of the server while a run uses it."""
@@ -36,18 +43,31 @@ ATTEMPT = "attempt: "
 """How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
 
 
-def run_here(pipeline: Pipeline) -> None:
-    """Do the runs in order, a line each, and print the output of the last one.
+def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
+    """Do the runs, a line each, and print the output of the last one.
 
     Every run is started again if it was finished before: its command decides what is left to do, and refuses to go on
     with other inputs.
+
+    Args:
+        pipeline: the runs.
+        at_once: how many go on side by side, each as soon as those that it comes after are finished. With 1 they run in
+            the order of the file, and the first that fails ends the pipeline; with more, those that do not come after
+            one that has failed go on.
 
     Raises:
         UserError: a run fails; gives its reason and its log.
     """
     pipeline.logs.mkdir(parents=True, exist_ok=True)
-    width = max(28, *(len(run.title) + 1 for run in pipeline.runs))
     began = time.monotonic()
+    printed = _in_order(pipeline) if at_once == 1 else _side_by_side(pipeline, at_once)
+    report = f"report: {pipeline.report}    " if pipeline.report else ""
+    sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")
+
+
+def _in_order(pipeline: Pipeline) -> str:
+    """The output of the last run, after all of them in order."""
+    width = _width(pipeline)
     numbers = itertools.count(1)
     printed = ""
     for together in _by_server(pipeline.runs):
@@ -58,7 +78,7 @@ def run_here(pipeline: Pipeline) -> None:
                 skipped = run.skipped()
                 if shared and run.missing():
                     # It logs a line of its own.
-                    _start_server(run, servers, pipeline.logs)
+                    _start_server(run, servers, pipeline.logs / f"server-of-{Path(str(run.serve)).name}.log")
                 title = f"[{next(numbers):2}/{len(pipeline.runs)}] {run.title:{width}}"
                 sys.stdout.write(title)
                 sys.stdout.flush()
@@ -77,23 +97,94 @@ def run_here(pipeline: Pipeline) -> None:
                     servers.stop()
                 again = f"\r{title}" if sys.stdout.isatty() else ""
                 sys.stdout.write(f"{again}{time.monotonic() - start:6.0f} s  {_headline(printed)}\n")
-    report = f"report: {pipeline.report}    " if pipeline.report else ""
-    sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")
+    return printed
+
+
+class _Stopped(Exception):
+    """The pipeline ends while a run goes on."""
+
+
+def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
+    """The output of the last run, after all of them, several at once."""
+    waiting = _by_server(pipeline.runs)
+    stopping = threading.Event()
+    outputs: dict[str, str] = {}
+    failures: list[UserError] = []
+    working: dict[Future[None], list[Run]] = {}
+
+    def is_ready(members: list[Run]) -> bool:
+        before = [each for run in members for each in pipeline.before(run)]
+        return all(each in members or each.title in outputs for each in before)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            while True:
+                for members in list(filter(is_ready, waiting))[: at_once - len(working)]:
+                    waiting.remove(members)
+                    working[pool.submit(_work, pipeline, members, at_once, outputs, stopping)] = members
+                if not working:
+                    break
+                for future in wait(working, return_when=FIRST_COMPLETED).done:
+                    del working[future]
+                    try:
+                        future.result()
+                    except UserError as error:
+                        failures.append(error)
+                        sys.stdout.write(f"{error}\n")
+        except BaseException:
+            stopping.set()
+            raise
+    if failures:
+        left = sum(map(len, waiting))
+        others = f"; {len(failures) - 1} more failed" if len(failures) > 1 else ""
+        raise UserError(f"{failures[0]}{others}" + (f"; {left} that come after were not started" if left else ""))
+    return outputs[pipeline.runs[-1].title]
+
+
+def _work(
+    pipeline: Pipeline, members: Sequence[Run], at_once: int, outputs: dict[str, str], stopping: threading.Event
+) -> None:
+    """Do runs with one server, a line each when it is done; sets the `outputs` by their titles."""
+    # As many servers, and trainings beside them, may be on one GPU.
+    beside = {} if runs_on_cpu() else {"gpu_memory_utilization": int(100 * GPU_SHARE / at_once) / 100}
+    with keep(pipeline.logs) as servers:
+        for run in members:
+            start, printed = time.monotonic(), ""
+            if skipped := run.skipped():
+                headline = f"skipped: {skipped}"
+            else:
+                if run.serve and run.missing():
+                    _start_server(run, servers, pipeline.logs / f"server-of-{members[0].slug}.log", beside)
+                for shard in range(1, run.shards + 1):
+                    printed = _run(run, shard, pipeline.log(run, shard), servers, stopping)
+                headline = _headline(printed)
+            outputs[run.title] = printed
+            place = f"[{len(outputs):2}/{len(pipeline.runs)}]"
+            line = f"{place} {run.title:{_width(pipeline)}}{time.monotonic() - start:6.0f} s  {headline}\n"
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+
+def _width(pipeline: Pipeline) -> int:
+    """The column of titles."""
+    return max(28, *(len(run.title) + 1 for run in pipeline.runs))
 
 
 def _by_server(runs: Sequence[Run]) -> list[list[Run]]:
-    """Consecutive runs grouped by the server that they ask."""
-    keys = [(run.serve, repr(sorted(run.serve_options().items())), run.replicas()) if run.serve else () for run in runs]
+    """Consecutive runs grouped by the server that they ask; those that ask none stand by themselves."""
+    keys = [
+        (run.serve, repr(sorted(run.serve_options().items())), run.replicas()) if run.serve else (run.title,)
+        for run in runs
+    ]
     pairs = zip(keys, runs, strict=True)
     return [[run for _, run in members] for _, members in itertools.groupby(pairs, key=lambda pair: pair[0])]
 
 
-def _start_server(run: Run, servers: Kept, logs: Path) -> None:
+def _start_server(run: Run, servers: Kept, log: Path, beside: Mapping[str, Any] | None = None) -> None:
     """Start the server that a run shares with its neighbours, unless it is up."""
     assert run.serve is not None
     wanted = Wanted(run.serve, run.serve_options(), run.replicas())
-    log = logs / f"server-of-{Path(run.serve).name}.log"
-    servers.start([wanted], log, ready_timeout=run.ready_timeout())
+    servers.start([wanted], log, ready_timeout=run.ready_timeout(), beside=beside)
 
 
 def _headline(output: str) -> str:
@@ -101,8 +192,11 @@ def _headline(output: str) -> str:
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
-def _run(run: Run, shard: int, log: Path, servers: Kept) -> str:
-    """Do a shard of a run with its output in `log`, keeping its server alive; returns its standard output."""
+def _run(run: Run, shard: int, log: Path, servers: Kept, stopping: threading.Event | None = None) -> str:
+    """Do a shard of a run with its output in `log`, keeping its server alive; returns its standard output.
+
+    With others beside it, `stopping` ends it, and no bar is shown.
+    """
     command = program(run.command_line(shard))
     # A training that needs one GPU sees one, as it has to.
     one = {"CUDA_VISIBLE_DEVICES": "0"} if run.needs.gpus == 1 and training_of(run.argv()) else {}
@@ -118,7 +212,7 @@ def _run(run: Run, shard: int, log: Path, servers: Kept) -> str:
             env=one | os.environ | servers.environment(),
         ) as process:
             try:
-                printed = _wait(process, servers, log)
+                printed = _wait(process, servers, log, stopping)
             except BaseException:
                 _end(process.pid)
                 raise
@@ -129,18 +223,20 @@ def _run(run: Run, shard: int, log: Path, servers: Kept) -> str:
     return printed.strip()
 
 
-def _wait(process: subprocess.Popen[str], servers: Kept, log: Path) -> str:
+def _wait(process: subprocess.Popen[str], servers: Kept, log: Path, stopping: threading.Event | None = None) -> str:
     """The standard output of a process; restarts its server if that dies meanwhile.
 
     A terminal shows the log's path and its last line, which is the run's bar, until the process has ended.
     """
-    watched = sys.stdout.isatty()
+    watched = stopping is None and sys.stdout.isatty()
     if watched:
         sys.stdout.write(f"\n     {log}\n")
     try:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.communicate(timeout=SHOW if watched else POLL)[0]
+            if stopping is not None and stopping.is_set():
+                raise _Stopped
             servers.ensure_alive()
             if watched:
                 sys.stdout.write(f"\r\x1b[K     {last_line(log)}"[: shutil.get_terminal_size().columns + 3])

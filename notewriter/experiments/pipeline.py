@@ -3,6 +3,7 @@
     notewriter pipeline pipelines/quickstart
     notewriter pipeline pipelines/quickstart --on slurm
     notewriter pipeline pipelines/quickstart --status true
+    notewriter pipeline experiments/worth --at_once 8
 
 Run again, it resumes. On Slurm it submits only the runs that have no result and no job in the queue.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import MinLen
+from annotated_types import Interval, MinLen
 
 from notewriter.experiments import slurm
 from notewriter.experiments.files import changes_of
@@ -31,6 +32,13 @@ class PipelineArguments:
         metadata={"help": "the pipeline: a file or the name of a recipe; `--file` may be omitted if it comes first"}
     )
     on: str = field(default="here", metadata={"help": f"one of: {', '.join(PLACES)}"})
+    at_once: Annotated[int, Interval(ge=1)] = field(
+        default=1,
+        metadata={
+            "help": "here: how many runs go on side by side, each when those that it comes after are finished; for "
+            "many small ones on a large GPU, of which each server then takes its part"
+        },
+    )
     output_dir: str | None = field(
         default=None, metadata={"help": "the folder of the run, in place of the one in the file"}
     )
@@ -59,4 +67,4 @@ def main(argv: list[str]) -> None:
     elif arguments.dry_run:
         sys.stdout.write(commands(pipeline))
     else:
-        run_here(pipeline)
+        run_here(pipeline, arguments.at_once)

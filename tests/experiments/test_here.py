@@ -245,6 +245,86 @@ def test_shards_run_one_after_the_other_with_a_log_each(tmp_path, server, capsys
     assert logs == ["01-pairs-1.log", "01-pairs-2.log", "01-pairs-3.log"]
 
 
+MEET = """
+import pathlib, sys, time
+mine, other, done = map(pathlib.Path, sys.argv[1:])
+mine.touch()
+while not other.exists():
+    time.sleep(0.02)
+time.sleep(0.2)
+done.touch()
+"""
+
+
+def side_by_side(tmp_path, *plan, at_once=2):
+    run_here(Pipeline(str(tmp_path / "run"), [*plan]), at_once)
+
+
+def test_runs_that_do_not_come_after_each_other_go_on_side_by_side(tmp_path, server, capsys):
+    """Each of the first two ends when the other has begun; the third finds what the first leaves at its end."""
+    one, two, done, three = (tmp_path / name for name in ("one", "two", "done", "three"))
+    side_by_side(
+        tmp_path,
+        Run("one", python(MEET, one, two, done), after=[]),
+        Run("two", python(MEET, two, one, tmp_path / "other"), after=[]),
+        Run("three", python(f"{WRITE}; assert pathlib.Path(sys.argv[2]).exists()", three, done), after=["one"]),
+    )
+    shown = capsys.readouterr().out.splitlines()
+    assert {line.split()[2] for line in shown[:2]} == {"one", "two"}
+    assert shown[2].startswith("[ 3/3] three ")
+    assert shown[4] == "wrote three"
+
+
+def test_no_more_run_side_by_side_than_are_allowed(tmp_path, server):
+    (tmp_path / "at_work").mkdir()
+    code = """
+        import os, sys, tempfile, time
+        with tempfile.NamedTemporaryFile(dir=sys.argv[1]):
+            time.sleep(0.3)
+            assert len(os.listdir(sys.argv[1])) <= 2
+    """
+    runs = [Run(name, python(textwrap.dedent(code), tmp_path / "at_work"), after=[]) for name in "abcd"]
+    side_by_side(tmp_path, *runs, at_once=2)
+
+
+def test_a_run_that_fails_ends_those_after_it_and_no_others(tmp_path, server, capsys):
+    failing = Run("one", python("import sys; print('error: no space', file=sys.stderr); sys.exit(2)"), after=[])
+    other = Run("three", python(WRITE, tmp_path / "three"), after=[])
+    with pytest.raises(UserError) as caught:
+        side_by_side(tmp_path, failing, Run("two", python(WRITE, tmp_path / "two")), other)
+    assert str(caught.value).startswith("one: no space (log: ")
+    assert str(caught.value).endswith("; 1 that come after were not started")
+    assert (tmp_path / "three").exists() and not (tmp_path / "two").exists()
+
+
+def test_servers_of_runs_side_by_side_divide_the_gpu(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(here, "runs_on_cpu", lambda: False)
+    shares = []
+    serve = server.serve
+    monkeypatch.setattr(
+        servers, "serve", lambda model, options, **others: shares.append(options) or serve(model, options, **others)
+    )
+    runs = [Run(name, python("pass"), serve=f"models/{name}", after=[]) for name in ("one", "two")]
+    side_by_side(tmp_path, *runs)
+    assert [each["gpu_memory_utilization"] for each in shares] == [0.46, 0.46]
+
+
+def test_an_interrupt_ends_all_runs_side_by_side(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(here, "POLL", 0.05)
+    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+    started = [tmp_path / "one", tmp_path / "two"]
+
+    def interrupted(*_, **__):
+        while not all(file.exists() and file.read_text() for file in started):
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(here, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(tmp_path, *(Run(file.name, python(code, file), after=[]) for file in started))
+    assert not any(psutil.pid_exists(int(file.read_text())) for file in started)
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
