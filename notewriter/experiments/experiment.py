@@ -103,6 +103,11 @@ class Experiment(Results):
 
         return {(cell, of): of_place(cell, of) for cell in self.cells for of in self.sets}
 
+    @functools.cached_property
+    def begun(self) -> list[str]:
+        """The cells that have a finished run on any set."""
+        return [cell for cell in self.cells if self.by_seed(cell)]
+
     def best_control(self, metric: str) -> str:
         """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
         scores = {cell: score(metric, list(self.runs[cell, self.chosen_on].values())) for cell in self.controls}

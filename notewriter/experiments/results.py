@@ -154,7 +154,7 @@ def _page(
         f"# {experiment.title}",
         experiment.text.strip(),
         f"Written from {_sources(experiment)} by `{shlex.join(command)}`; "
-        f"no number is typed by hand. {finished} of {planned} evaluations are finished.",
+        f"no number is typed by hand. {finished} of {planned} evaluations are finished." + _not_begun(experiment),
     ]
     sections = dict(notes.sections)
     if finished:
@@ -171,7 +171,9 @@ def _page(
             "## Differences",
             "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
             "and questions together.",
-            markdown([_differences(experiment, *pair) for pair in experiment.compare]),
+            markdown(
+                [_differences(experiment, *pair) for pair in experiment.compare if {*pair} <= {*experiment.begun}]
+            ),
             *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
             *side_by_side(experiment, notes),
             "## Notes and questions",
@@ -193,14 +195,20 @@ def _sources(experiment: Experiment) -> str:
     )
 
 
+def _not_begun(experiment: Experiment) -> str:
+    """The cells without a run, which tables leave out."""
+    missing = [cell for cell in experiment.cells if cell not in experiment.begun]
+    return f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if missing else ""
+
+
 def _section(heading: str, text: str) -> str:
     return f"## {heading}\n\n{text}" if text else ""
 
 
 def _of_folders(experiment: Experiment) -> dict[str, str]:
     """What the page says of the run folders themselves, and of the passages: heading -> Markdown."""
-    origins = {cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.cells}
-    folders = {cell: experiment.folders(cell) for cell in experiment.cells}
+    origins = {cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.begun}
+    folders = {cell: experiment.folders(cell) for cell in experiment.begun}
     return {
         CONTROLS: without_a_model(experiment),
         "Pairs": markdown(pair_tables(experiment.pairs)) if experiment.pairs else "",
@@ -229,7 +237,7 @@ def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
 
 def _scores(experiment: Experiment, metric: str) -> Table:
     """A score of every cell on every set."""
-    rows = [[cell, *(_shown(metric, experiment.runs[cell, of]) for of in experiment.sets)] for cell in experiment.cells]
+    rows = [[cell, *(_shown(metric, experiment.runs[cell, of]) for of in experiment.sets)] for cell in experiment.begun]
     return _caption(metric), ["cell", *experiment.sets.values()], rows
 
 
@@ -244,8 +252,8 @@ def _by_seed(experiment: Experiment, metric: str) -> Table:
             cell if seed is None else f"{cell}, seed {seed}",
             *(shown(experiment.runs[cell, of], seed) for of in experiment.sets),
         ]
-        for cell in experiment.cells
-        for seed in experiment.planned(cell, next(iter(experiment.sets)))
+        for cell in experiment.begun
+        for seed in experiment.by_seed(cell)
     ]
     return _caption(metric), ["cell", *experiment.sets.values()], rows
 
@@ -275,7 +283,7 @@ def _by_answer(experiment: Experiment) -> list[str]:
         return []
     rows = [
         [cell, *(_shown(metric, experiment.runs[cell, of], wanted) for of, _, wanted in columns)]
-        for cell in experiment.cells
+        for cell in experiment.begun
     ]
     return [
         "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
@@ -319,7 +327,7 @@ def _against_best(experiment: Experiment) -> list[str]:
                 cell,
                 *(gains[cell, of].found.interval.text(places, "+") if (cell, of) in gains else NOT_RUN for of in sets),
             ]
-            for cell in experiment.cells
+            for cell in experiment.begun
             if cell not in experiment.controls
         ]
         best = experiment.best_control(metric)

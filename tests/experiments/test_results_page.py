@@ -92,6 +92,15 @@ def test_scores_differences_and_seeds_are_those_of_the_runs(experiment, runs, tm
     assert cells[3].startswith("+0.750 \\[+0.250, ") and "*" not in cells[3]
 
 
+def test_a_cell_without_a_run_is_named_once_and_left_out_of_the_tables(experiment, runs, tmp_path):
+    cells = yaml.safe_load(textwrap.dedent(FILE.format(folder=tmp_path / "run")))["results"]["cells"]
+    missing = {"offline": "{{ output_dir }}/offline-{{ seed }}/{{ set }}"}
+    text = page(experiment(cells=cells | missing, compare=[["base", "offline"], ["base", "trained"]]), tmp_path)
+    assert "3 of 10 evaluations are finished. Of these cells none is, and tables leave them out: offline." in text
+    assert text.count("offline") == 1 and "base → trained" in text
+    assert "leave them out" not in page(experiment(), tmp_path)
+
+
 def primary_rows(text):
     """The cells of each row of the primary tests."""
     section = text[text.index("## Primary tests") : text.index("## Scores")]
