@@ -135,7 +135,7 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
             stopping.set()
             raise
     if failures:
-        left = sum(map(len, waiting))
+        left = len(pipeline.runs) - len(outputs) - len(failures)
         others = f"; {len(failures) - 1} more failed" if len(failures) > 1 else ""
         raise UserError(f"{failures[0]}{others}" + (f"; {left} that come after were not started" if left else ""))
     return outputs[pipeline.runs[-1].title]
