@@ -20,6 +20,7 @@ from notewriter.experiments.files import changes_of
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground.config import choose, parse
+from notewriter.ground.errors import UserError
 
 PLACES = ("here", "slurm")
 
@@ -35,8 +36,8 @@ class PipelineArguments:
     at_once: Annotated[int, Interval(ge=1)] = field(
         default=1,
         metadata={
-            "help": "here: how many runs go on side by side, each when those that it comes after are finished; for "
-            "many small ones on a large GPU, of which each server then takes its part"
+            "help": "here: how many runs go on side by side, each when those that it comes after are finished; of a "
+            "GPU each server then takes its part"
         },
     )
     output_dir: str | None = field(
@@ -59,6 +60,8 @@ def main(argv: list[str]) -> None:
         argv = ["--file", *argv]
     (arguments,) = parse(PipelineArguments, argv, prog="notewriter pipeline", description=__doc__)
     choose("value of --on", arguments.on, dict.fromkeys(PLACES))
+    if arguments.at_once > 1 and arguments.on != "here":
+        raise UserError("at_once: is for this machine; a cluster runs side by side what it has room for; remove it")
     pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
     if arguments.status:
         sys.stdout.write(slurm.status(pipeline))

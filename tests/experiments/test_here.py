@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from notewriter.experiments import here
+from notewriter.experiments import here, pipeline
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import Needs, Pipeline, Run
 from notewriter.ground.errors import UserError
@@ -311,7 +311,13 @@ def test_servers_of_runs_side_by_side_divide_the_gpu(tmp_path, server, monkeypat
 
 def test_an_interrupt_ends_all_runs_side_by_side(tmp_path, server, monkeypatch):
     monkeypatch.setattr(here, "POLL", 0.05)
-    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+    code = """
+        import os, pathlib, sys, time
+        started = pathlib.Path(sys.argv[1])
+        started.write_text(str(os.getpid()))
+        time.sleep(10)
+        started.with_suffix(".ended").touch()
+    """
     started = [tmp_path / "one", tmp_path / "two"]
 
     def interrupted(*_, **__):
@@ -321,7 +327,8 @@ def test_an_interrupt_ends_all_runs_side_by_side(tmp_path, server, monkeypatch):
 
     monkeypatch.setattr(here, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(tmp_path, *(Run(file.name, python(code, file), after=[]) for file in started))
+        side_by_side(tmp_path, *(Run(file.name, python(textwrap.dedent(code), file), after=[]) for file in started))
+    assert not [*tmp_path.glob("*.ended")]
     assert not any(psutil.pid_exists(int(file.read_text())) for file in started)
 
 
@@ -362,3 +369,8 @@ def test_the_last_line_of_a_log_is_the_last_state_of_its_bar(tmp_path):
     assert here.last_line(log) == ""
     log.write_bytes(b"\xff" * 10_000)
     assert len(here.last_line(log)) == here.END_OF_LOG
+
+
+def test_a_cluster_decides_itself_how_many_run_side_by_side():
+    with pytest.raises(UserError, match="at_once: is for this machine"):
+        pipeline.main(["pipelines/quickstart", "--on", "slurm", "--at_once", "2"])
