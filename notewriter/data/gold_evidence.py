@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from notewriter.evaluation.metrics.text import token_f1
+from notewriter.evaluation.notes import ANSWER, FACTS, first_words, note_quality
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise
 from notewriter.rollouts.controls import first_sentences, with_more
@@ -110,15 +111,16 @@ def at_hand(question: Question, variables: Mapping[str, Any]) -> Question:
 def reference_score(note: str, question: Question, words: int | None = None) -> float | None:
     """How much of the evidence a note contains, in [0, 1], by its first `words` words (None: by all of them).
 
-    The mean of (a) their token F1 against the question's supporting facts, which penalises both missing and irrelevant
-    text, and (b) whether they contain one of its answers; of those two that there are. None without facts and answers.
-    So that length alone does not pay, give a question `at_hand`: a fact that was not retrieved is not missing then.
+    The mean of (a) how much of the question's supporting facts they contain and (b) whether they contain one of its
+    answers; of those two that there are. None without facts and answers. Within a budget, (a) is the share of the facts
+    that evaluations measure (`note_fact_recall_40`): the words are few already, so that leaving out a sentence which
+    only may be evidence gains nothing. Of a whole note it is token F1, which penalises irrelevant text too. So that
+    length alone does not pay, give a question `at_hand`: a fact that was not retrieved is not missing then.
     """
-    text = " ".join(note.split()[:words])
-    facts = " ".join(question.supporting_facts)
-    halves = [token_f1(text, facts)] if facts else []
-    if question.answers:
-        halves.append(float(any(_has_answer(text, answer) for answer in question.answers)))
+    quality = note_quality(note if words is None else first_words(note, words), question)
+    if words is None and FACTS in quality:
+        quality[FACTS] = token_f1(note, " ".join(question.supporting_facts))
+    halves = [quality[name] for name in (FACTS, ANSWER) if name in quality]
     return fmean(halves) if halves else None
 
 

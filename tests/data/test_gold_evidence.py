@@ -116,7 +116,7 @@ def test_the_reference_score_is_the_mean_of_evidence_and_answer():
     assert reference_score(f"{MOTHER} {BIRTH}", QUESTION) == 1
     assert reference_score("", QUESTION) == 0
     # Words beyond the budget count neither for nor against a note.
-    assert reference_score(f"{MOTHER} {BIRTH}", QUESTION, words=4) == reference_score(MOTHER, QUESTION)
+    assert reference_score(f"{MOTHER} {BIRTH}", QUESTION, words=4) == reference_score(MOTHER, QUESTION, words=4)
     assert reference_score(f"{MOTHER} {BIRTH} The Bore is a river.", QUESTION, words=9) == 1
     # The answer is there, and with it one of the facts' nine tokens: F1 is 2 / (1 + 9).
     assert reference_score("Tolen", QUESTION) == pytest.approx((0.2 + 1) / 2)

@@ -39,14 +39,22 @@ async def test_metric_without_a_right_answer_has_no_pair(make_case):
 RETRIEVED = {"passages": [Passage("p1", "Osk", BOTH)]}
 
 
-async def test_reference_prefers_the_evidence_whole_and_alone(make_case):
-    padded = BOTH + " " + "Nothing else is known about the river or the bridge or the keeper." * 2
-    case, _ = make_case([BEFORE, BOTH, padded, "No idea."], variables=RETRIEVED)
+PADDED = BOTH + " " + "Nothing else is known about the river or the bridge or the keeper." * 2
+
+
+async def test_reference_prefers_the_evidence_whole_and_of_whole_notes_alone(make_case):
+    case, _ = make_case([BEFORE, BOTH, PADDED, "No idea."], variables=RETRIEVED, note_words=None)
     verdict = await reference(case)
     assert (verdict.chosen, verdict.rejected) == (1, 3)
     half, whole, long, nothing = verdict.scores
     assert whole == 1 and nothing == 0
     assert whole > long > half > nothing
+
+
+async def test_reference_pays_for_no_sentence_left_out_of_a_budget(make_case):
+    case, _ = make_case([BEFORE, BOTH, PADDED], variables=RETRIEVED, note_words=40)
+    half, whole, padded = (await reference(case)).scores
+    assert half < whole == padded == 1
 
 
 async def test_reference_pays_for_no_word_beyond_the_budget_and_for_nothing_that_was_not_retrieved(make_case):
@@ -172,7 +180,7 @@ async def test_verdicts_do_not_depend_on_the_order_of_the_candidates(make_case, 
     named = []
     for _ in range(4):
         candidates = candidates[1:] + candidates[:1]
-        case, _ = make_case(candidates, found=found)
+        case, _ = make_case(candidates, found=found, variables=RETRIEVED)
         verdict = await judge(case)
         named.append(candidates[verdict.chosen])
     assert all(before == after for before, after in pairwise(named))
