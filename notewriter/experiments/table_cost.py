@@ -13,7 +13,8 @@ from notewriter.evaluation.evaluating import OPTIONS, Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
 from notewriter.evaluation.steps import chain_of
-from notewriter.experiments.grid import SEARCHED, Cell, Corpus, Grid, Judge, Model
+from notewriter.experiments.grid import SEARCHED, Cell, Grid
+from notewriter.experiments.table_file import Corpus, Judge, Model
 from notewriter.ground.options import names_of
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, prepare, with_style

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from notewriter.experiments.cells import corpus_of, other_corpus
-from notewriter.experiments.grid import Cell, Model, Searched
+from notewriter.experiments.grid import Cell
+from notewriter.experiments.table_file import Model, Searched
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
-from notewriter.experiments.grid import Corpus, Searched, Substitutes, read_grid
+from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
 from notewriter.experiments.stages import plan, stages_of, sums
 from notewriter.experiments.table_cost import CellCost
+from notewriter.experiments.table_file import Corpus, Searched
 from notewriter.ground.errors import UserError
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
