@@ -9,7 +9,7 @@ import yaml
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.papers import FOLDER, PAPERS, published_rows
 
-SHARED = Path(__file__).parents[3].parent / "shared/papers"
+SHARED = Path(__file__).parents[3] / "shared/papers"
 TEXTS = {
     "deepnote": "deepnote-2410.08821.txt",
     "rearag": "rearag-2503.21729.txt",
