@@ -30,6 +30,7 @@ COMMANDS = {
         "measure the quality and speed of retrievers",
     ),
     "pairs": ("notewriter.data.build_pairs", "roll out methods with a teacher and label preference pairs"),
+    "cloze": ("notewriter.data.cloze", "make questions of a corpus's own words, to learn from before real ones"),
     "gold": ("notewriter.data.build_gold", "write conversations for SFT from the gold evidence, as a warm start"),
     "chains": ("notewriter.data.build_chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),

@@ -26,6 +26,7 @@ from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 
 UNKNOWN = "the gold evidence has no reply"
+UNNAMED = "no sentence of the passages has the evidence"
 UNTOLD = "nothing in the prompt tells the answer"
 
 
@@ -67,10 +68,13 @@ class WrittenRollout(HarvestRollout):
             attempt.reason = UNKNOWN
         elif stage.kind == "answer" and (text := _told_answer(messages, self.question)) is None:
             attempt.reason = UNTOLD
-        if text is not None:
+        reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
+        if text is not None and not reply:
+            attempt.reason = UNNAMED
+        elif text is not None:
             row: Chain = {
                 "schema": SCHEMA,
-                "messages": [*messages, {"role": "assistant", "content": text}],
+                "messages": [*messages, {"role": "assistant", "content": reply}],
                 "stage": stage.name,
                 "method": self.trace.method,
                 "question_id": self.question.id,

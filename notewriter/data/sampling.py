@@ -27,9 +27,13 @@ from notewriter.rollouts.rollout import Rollout, reply_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply to a prompt: drawn from the model, or `written` from the gold evidence or by a control."""
+    """A reply to a prompt: drawn from the model, or `written` from the gold evidence or by a control.
+
+    `text` is what the reply says, another text at extractive stages alone: rows have the reply, judges read the text.
+    """
 
     text: str
+    reply: str
     sampling: Sampling | None = None
     completion: Completion | None = None
     written: Gold | Control | None = None
@@ -155,17 +159,18 @@ class SamplingRollout(HarvestRollout):
         if player := self.resources.player(stage.role):
             texts += [(Control, self.played(each, stage, variables)) for each in (player, *player.others)]
         else:
-            candidates = await self._drawn(stage, messages, sampling, sample)
+            candidates = await self._drawn(stage, messages, sampling, sample, variables)
         if stage.name in self._recipe.gold_stages:
             words = self._recipe.gold_note_words
             texts.append((Gold, await written(stage.kind, self.question, variables, self.search, words)))
         for step, text in texts:
-            if text and text not in candidates:
-                candidates[text] = Candidate(text, written=step(stage.name, stage.role, messages, text))
+            reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
+            if text and reply and text not in candidates:
+                candidates[text] = Candidate(text, reply, written=step(stage.name, stage.role, messages, text))
         return list(candidates.values())
 
     async def _drawn(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int
+        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
     ) -> dict[str, Candidate]:
         """The distinct, non-empty completions by their text, in the samplers' order."""
         samplings = [
@@ -180,7 +185,9 @@ class SamplingRollout(HarvestRollout):
         )
         candidates: dict[str, Candidate] = {}
         for each, completion in zip(samplings, drawn, strict=True):
-            candidate = Candidate(reply_of(stage, completion), each, completion)
+            reply = reply_of(stage, completion)
+            text = self.resources.prompts.note_of(stage.name, reply, variables)
+            candidate = Candidate(text, reply, each, completion)
             earlier = candidates.get(candidate.text)
             if candidate.text and (earlier is None or (earlier.cut and not candidate.cut)):
                 candidates[candidate.text] = candidate
@@ -251,8 +258,8 @@ class SamplingRollout(HarvestRollout):
         row: Pair = {
             "schema": SCHEMA,
             "prompt": messages,
-            "chosen": [{"role": "assistant", "content": chosen.text}],
-            "rejected": [{"role": "assistant", "content": rejected.text}],
+            "chosen": [{"role": "assistant", "content": chosen.reply}],
+            "rejected": [{"role": "assistant", "content": rejected.reply}],
             "stage": stage,
             "method": self.trace.method,
             "question_id": self.question.id,

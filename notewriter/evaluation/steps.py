@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from notewriter.artifacts.traces import Generation, Retrieval, Step, Trace, Written
 from notewriter.evaluation.evidence import turns_of
 from notewriter.methods import stages
+from notewriter.rollouts.extraction import named_in
 from notewriter.rollouts.parsing import parse_note, without_thinking
 
 OBSERVATION_WORDS = 1000
@@ -60,7 +61,10 @@ def _observed(search: Retrieval, after: Sequence[Step]) -> str:
             if not notes:
                 return _passages_in(step, search) or "; ".join(passage["title"] for passage in search.passages)
             break
-        notes.append(_text_of(step) if kind != "document note" else parse_note(_text_of(step)) or "")
+        text = _text_of(step)
+        # An extractive note is marks of sentences in its prompt.
+        note = parse_note(text) or "" if kind == "document note" else named_in(text, step.messages[-1]["content"])
+        notes.append(note)
     return "\n".join(filter(None, notes)) or "nothing relevant"
 
 

@@ -129,6 +129,15 @@ class ModelArguments:
             "of": "method",
         },
     )
+    extractive_stages: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "stages of first notes at which the model names sentences of the passages, [B][E], and the note is "
+            "those sentences, e.g. deepnote/init_note",
+            "effect": where_set,
+            "of": "method",
+        },
+    )
     temperature: Annotated[float, Interval(ge=0)] = field(
         default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"}
     )

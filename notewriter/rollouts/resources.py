@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
@@ -82,9 +83,14 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
     """Check endpoints, sampling, prompts and retriever before anything is written or started.
 
     Raises:
-        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a part of
-            the retriever cannot be used.
+        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, an extractive
+            stage writes no first note, or a part of the retriever cannot be used.
     """
+    # Methods roll out with these resources.
+    from notewriter.methods import stages
+
+    for stage in arguments.extractive_stages:
+        choose("extractive stage", stage, {name: each for name, each in stages().items() if each.kind == "note"})
     settings_of(arguments)
 
     async def check() -> None:
@@ -104,7 +110,7 @@ def settings_of(arguments: ModelArguments) -> dict[str, Any]:
     """
     check_endpoints(arguments)
     sampling, stage_sampling = sampling_by_stage(arguments)
-    prompts = Prompts(arguments.prompts_dir, arguments.words)
+    prompts = Prompts(arguments.prompts_dir, arguments.words, arguments.extractive_stages)
     for stage in stage_sampling:
         prompts.check(stage)
     controls = players_of(arguments)

@@ -72,7 +72,8 @@ class Rollout:
         if player := self.resources.player(stage.role):
             return self._controlled(player, stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-        return reply_of(stage, await self.complete(stage, messages, sampling, sample))
+        reply = reply_of(stage, await self.complete(stage, messages, sampling, sample))
+        return self.resources.prompts.note_of(stage.name, reply, variables)
 
     def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """The reply of the control that plays a role, recorded as a step that is no call."""

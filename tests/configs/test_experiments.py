@@ -96,7 +96,10 @@ def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> 
     for run in read_pipeline(WORTH).runs:
         argv = run.argv()
         if argv[1] in ("gold", "pairs"):
-            assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train", run.title
+            if "cloze" in run.title:
+                assert argv[argv.index("--path") + 1] == "runs/experiments/worth/cloze/questions.jsonl"
+            else:
+                assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train"
             left_out = json.loads(argv[argv.index("--eval_files") + 1])
             assert left_out.keys() == {f"data/{name}" for name in TESTS}
         elif argv[1] == "evaluate":

@@ -12,6 +12,7 @@ from notewriter.artifacts.chains import GOLD_COLUMNS
 from notewriter.data import build_gold, viewer
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.rollouts.extraction import named_in
 from notewriter.training.inputs import conversations
 
 QUESTIONS = 6
@@ -70,6 +71,16 @@ def test_each_reply_of_the_gold_evidence_is_a_conversation_that_sft_reads(write,
     read = conversations.read(folder / "train.parquet")
     assert set(read["stage"]) <= set(SETTINGS["gold_stages"]) and set(read["trained_from"]) == {0}
     assert "training and" in capsys.readouterr().out
+
+
+def test_at_an_extractive_stage_the_reply_names_the_sentences_of_the_evidence(write, world):
+    facts = {record["id"]: record["supporting_facts"] for _, record in jsonl.read(world["path"])}
+    found = rows(write(gold_stages=["deepnote/init_note"], extractive_stages=["deepnote/init_note"]))
+    assert found
+    for row in found:
+        prompt, reply = (message["content"] for message in row["messages"])
+        for line in named_in(reply, prompt).split("\n"):
+            assert line.endswith(tuple(facts[row["question_id"]]))
 
 
 def test_every_prompt_is_a_conversation_or_dropped_for_a_reason_and_the_card_tells_both(write):
@@ -136,6 +147,7 @@ def test_conversations_can_be_browsed(write, tmp_path):
         ({"gold_stages": ["replug/answer"]}, "gold_stages: replug/answer: is read with its log-probabilities alone"),
         ({"method_options": {"resp": {}}}, "'resp' is not the method of any stage"),
         ({"top_k_range": [4, 3]}, "top_k_range"),
+        ({"extractive_stages": ["deepnote/answer"]}, "unknown extractive stage 'deepnote/answer'"),
         ({"balanced_stages": ["deepnote/answer"]}, "unknown gold stage with two kinds of replies 'deepnote/answer'"),
     ],
 )

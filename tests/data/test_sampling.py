@@ -77,6 +77,7 @@ def roll_out():
         to_the_end=True,
         models=(),
         controls=(),
+        extractive=(),
         **replies,
     ):
         replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
@@ -84,7 +85,8 @@ def roll_out():
         players |= dict(models)
         played = {role: model for role, model in players.items() if role not in dict(controls)}
         sampling = Sampling(0.3, 0.7, 40)
-        resources = Resources(played, Prompts(), Shelf(), sampling, dict(stage_sampling), controls=dict(controls))
+        prompts = Prompts(extractive=extractive)
+        resources = Resources(played, prompts, Shelf(), sampling, dict(stage_sampling), controls=dict(controls))
         harvest = Harvest()
         judges = {stage: several if isinstance(several, list) else [several] for stage, several in judges.items()}
         rollout = SamplingRollout(
@@ -285,6 +287,51 @@ async def test_a_control_is_the_one_candidate_beside_the_gold_evidence_and_asks_
     assert [row[f"{side}_source"] for side in ("chosen", "rejected")] == [{"kind": "gold"}, {"kind": "control"}]
     assert (row["prompt_tokens"], row["chosen_tokens"], row["rejected_tokens"]) == (None, None, None)
     assert [step.text for step in trace.steps if isinstance(step, Gold)] == [sides[0]]
+
+
+async def test_at_an_extractive_stage_judges_read_the_sentences_and_a_pair_teaches_their_marks(roll_out):
+    seen = []
+    replies = by_sampler("[C]", "[A]", "[C][B]", "[A][A]", otherwise="[C]")
+    _, harvest, _, models = await roll_out(
+        {"deepnote/init_note": spy(seen)}, extractive=["deepnote/init_note"], notes=replies, options=ONCE
+    )
+    # The fourth names what the second does.
+    assert seen[0].candidates == ["The Bore is a river.", MOTHER, f"The Bore is a river.\n{BIRTH}"]
+    row = harvest.rows[0]
+    assert "Osk's mother is Mira. [A]" in row["prompt"][0]["content"]
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("[C][B]", "[C]")
+    # The method goes on with the sentences.
+    assert f"The Bore is a river.\n{BIRTH}" in models["query"].calls[0][0][0]["content"]
+
+
+async def test_at_an_extractive_stage_a_written_text_is_taught_by_its_marks(roll_out):
+    _, harvest, trace, _ = await roll_out(
+        {"deepnote/init_note": reference},
+        extractive=["deepnote/init_note"],
+        recipe={"gold_stages": ["deepnote/init_note"]},
+        notes=always("[C]"),
+        options=ONCE,
+    )
+    row = harvest.rows[0]
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("[A][B]", "[C]")
+    assert trace.note.startswith(f"{MOTHER}\n{BIRTH}")
+
+
+async def test_an_extractive_note_is_rolled_forward_as_its_sentences(roll_out):
+    def answer(prompt, sampling, sample):
+        return "Tolen" if BIRTH in prompt else "Osk"
+
+    replies = by_sampler("[C]", "[A][B]", otherwise="[C]")
+    judges = {"deepnote/init_note": outcome}
+    _, harvest, _, _ = await roll_out(
+        judges,
+        extractive=["deepnote/init_note"],
+        notes=replies,
+        answer=answer,
+        options={"adaptive_retrieval": False},
+    )
+    row = harvest.rows[0]
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("[A][B]", "[C]")
 
 
 async def test_every_worse_candidate_makes_a_pair_of_its_own_if_asked(roll_out):

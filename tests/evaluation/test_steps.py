@@ -85,6 +85,12 @@ def test_notes_are_what_a_method_observes():
     ]
 
 
+def test_an_extractive_note_is_observed_as_the_sentences_that_it_names():
+    prompt = "Who?\n\nOsk: It has a bridge. [A] The bridge is old. [B]\n\nWho?"
+    told = chain_of(trace(Retrieval("Who?", 5, [OSK], 0.1), generation("deepnote/init_note", "[B]", prompt)))
+    assert told[1:] == ["Observation: The bridge is old."]
+
+
 def test_a_chain_has_no_thinking_in_it_and_long_observations_say_what_is_cut():
     page = " ".join(["word"] * (OBSERVATION_WORDS + 7))
     steps = [

@@ -21,7 +21,7 @@ from notewriter.experiments.run import read_pipeline
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
-CONTROLS = ("lead", "first", "overlap", "random", "regression", "gold", "base")
+CONTROLS = ("lead", "first", "overlap", "random", "regression", "gold", "base", "cloze")
 
 
 def question(place, number):
@@ -31,6 +31,7 @@ def question(place, number):
         f"{name} sings old songs in Osk.",
         f"{name} keeps two bees in Osk.",
         f"{name} was born in Brel{number}.",
+        f"Lodge{place}{number} is the home of {name}.",
     ]
     return {
         "_id": f"{place}-{number}",
@@ -40,7 +41,7 @@ def question(place, number):
         "supporting_facts": [[film, 1], [name, 2]],
         "evidences": [],
         "context": [
-            [film, [f"{film} is a long film.", f" It was directed by {name}."]],
+            [film, [f"{film} is a long film.", f" It was directed at pier{place}{number} by {name}."]],
             [name, [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]],
             [f"Osk {place}{number}", ["Osk is a town of bees."]],
         ],
@@ -89,6 +90,7 @@ def experiment(tmp_path):
         "worth_data": "data",
         "model_dir": str(tmp_path / "base"),
         "asked": 8,
+        "cloze_questions": 4,
         "all": corpora,
     }
     content = {"include": "experiments/worth", "output_dir": "run", "variables": variables | questions}
@@ -120,7 +122,7 @@ def trained(argv):
 def run_commands(file, seeds, arms, train):
     """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
     wanted = re.compile(
-        r"((index )?the corpus larger|gold evidence|passages of training|fit the control"
+        r"((index )?the corpus larger|(SFT on )?cloze questions|gold evidence|passages of training|fit the control"
         rf"|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
@@ -182,4 +184,9 @@ def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tm
     assert "one seed" in page[: page.index("## Scores")]
     for arm in ("rejection", "reference"):
         ways = [origins_of(Path(f"run/seed-1/{arm}/choice"))]
-        assert [folder.name for way in ways for folder in way.trainings] == ["checkpoint", "round-1", "round-2"]
+        assert [folder.name for way in ways for folder in way.trainings] == [
+            "checkpoint",
+            "checkpoint",
+            "round-1",
+            "round-2",
+        ]

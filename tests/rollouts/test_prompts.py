@@ -9,6 +9,7 @@ import pytest
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.methods import stages
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
@@ -155,7 +156,7 @@ def write(folder: Path, **files: str) -> Prompts:
 def test_every_stage_that_we_have_is_listed_here():
     shared = {"passages", "note_taking"} | {f"answer_style/{style}" for style in ("short", "list", "long", "yes_no")}
     files = {path.relative_to(ours).with_suffix("").as_posix() for ours in OURS for path in ours.rglob("*.jinja")}
-    assert files == set(STAGES) | shared | {"rearag/released.system", "words"}
+    assert files == set(STAGES) | shared | {"rearag/released.system", "words", "marks"}
 
 
 def texts_in(value: Any) -> list[str]:
@@ -360,3 +361,30 @@ def test_the_sentence_on_words_is_a_prompt_that_a_users_own_replaces(tmp_path):
 def test_a_budget_of_words_is_a_number_for_a_stage_there_is(words, message):
     with pytest.raises(UserError, match=message):
         Prompts(words=words)
+
+
+def test_an_extractive_stage_marks_sentences_and_asks_for_marks_in_any_prompt(tmp_path):
+    (tmp_path / "deepnote").mkdir()
+    (tmp_path / "deepnote" / "init_note.jinja").write_text("{% for each in passages %}{{ each.text }}{% endfor %}")
+    prompts = Prompts(tmp_path, {"deepnote/init_note": 40}, ["deepnote/init_note"])
+    passages = [Passage("1", "Osk", "It is old. It is low.")]
+    (message,) = prompts.render("deepnote/init_note", passages=passages)
+    text, words, marks = message["content"].split("\n\n")
+    assert text == "It is old. [A] It is low. [B]"
+    assert words == "Write at most 40 words." and marks.startswith("Reply only with the marks")
+    assert prompts.note_of("deepnote/init_note", "[B]", {"passages": passages}) == "It is low."
+    assert prompts.reply_with("deepnote/init_note", "It is low.", {"passages": passages}) == "[B]"
+    # Any other stage keeps its passages and its words.
+    assert "[A]" not in prompts.render("vanilla/answer", **STAGES["vanilla/answer"])[0]["content"]
+    assert prompts.note_of("deepnote/answer", "[B]", {}) == "[B]"
+
+
+@pytest.mark.parametrize("stage", [name for name, each in stages().items() if each.kind == "note"])
+def test_every_stage_of_a_first_note_can_be_extractive(stage):
+    *_, message = Prompts(extractive=[stage]).render(stage, **STAGES[stage])
+    assert "[A]" in message["content"] and message["content"].endswith("the most important first.")
+
+
+def test_a_stage_that_is_no_stage_cannot_be_extractive():
+    with pytest.raises(UserError, match="no prompt 'deepnote/note'"):
+        Prompts(extractive=["deepnote/note"])

@@ -1,7 +1,7 @@
 """Prompts: one Jinja file per stage."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import MAX_TOKENS, Message
 from notewriter.ground.text import without_surrogates
+from notewriter.rollouts.extraction import marked, named_sentences, names_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -44,14 +45,20 @@ class Prompts:
     A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used. The prompts of a
     method of another package are beside its module.
     An undefined variable in a prompt is an error. A stage in `words` asks for at most as many words as that says, in
-    the sentence `words.jinja` after its prompt.
+    the sentence `words.jinja` after its prompt. One in `extractive` has its passages `marked`, and asks for the marks
+    in that of `marks.jinja`.
 
     Raises:
-        UserError: `directory` is not a folder of prompts, or `words` has a stage without a prompt or an amount that is
-            none.
+        UserError: `directory` is not a folder of prompts, `words` or `extractive` has a stage without a prompt, or
+            `words` an amount that is none.
     """
 
-    def __init__(self, directory: str | Path | None = None, words: Mapping[str, int] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        words: Mapping[str, int] = MappingProxyType({}),
+        extractive: Collection[str] = (),
+    ) -> None:
         directory = None if directory is None else recipes.folder(directory)
         if directory is not None and not directory.is_dir():
             raise UserError(f"{directory}: prompts_dir is not a folder; give one that contains <method>/<stage>.jinja")
@@ -74,7 +81,8 @@ class Prompts:
         )
         self._with_system = {name.removesuffix(SYSTEM) for name in self._names() if name.endswith(SYSTEM)}
         self._words = typed.read(dict(words), Budgets, "words")
-        for stage in self._words:
+        self._extractive = frozenset(extractive)
+        for stage in (*self._words, *extractive):
             self.check(stage)
 
     def _names(self) -> list[str]:
@@ -102,13 +110,25 @@ class Prompts:
             UserError: there is no such prompt, or it uses an undefined variable.
         """
         messages: list[Message] = []
+        if stage in self._extractive:
+            variables |= {"passages": marked(variables["passages"])}
         if stage in self._with_system:
             messages.append({"role": "system", "content": self._text(stage + SYSTEM, variables)})
         prompt = self._text(f"{stage}.jinja", variables)
         if words := self._words.get(stage):
             prompt += "\n\n" + self._text("words.jinja", {"words": words})
+        if stage in self._extractive:
+            prompt += "\n\n" + self._text("marks.jinja", {})
         messages += [{"role": "user", "content": prompt}, *turns]
         return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]
+
+    def note_of(self, stage: str, reply: str, variables: Mapping[str, Any]) -> str:
+        """What a reply to a stage says: at an extractive one the sentences that it names."""
+        return named_sentences(reply, variables["passages"]) if stage in self._extractive else reply
+
+    def reply_with(self, stage: str, note: str, variables: Mapping[str, Any]) -> str:
+        """The reply that says a note, the reverse of `note_of`; empty if none does."""
+        return names_of(note, variables["passages"]) if stage in self._extractive else note
 
     def _text(self, name: str, variables: dict[str, Any]) -> str:
         try:

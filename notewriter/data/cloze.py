@@ -1,0 +1,179 @@
+"""`notewriter cloze`: questions made of a corpus's own words, whose evidence is known, to learn from before real ones.
+
+    notewriter cloze --path corpus.jsonl --output cloze.jsonl --questions 4000
+    notewriter gold --dataset jsonl --path cloze.jsonl ...
+
+Few questions have gold evidence, and a small model learns from them where evidence tends to stand, not what it says. Of
+these there are as many as one likes: a question has some words of two sentences, as in the inverse cloze task (Lee et
+al., 2019), and those are its evidence. The sentences are of two passages, the first of which names the title of the
+second, or which have two words in common. Nobody would ask such questions, but what they have to do with their evidence
+is what real ones have. The corpus is held in memory.
+"""
+
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from string import punctuation
+from typing import Annotated, NamedTuple
+
+from annotated_types import Interval
+
+from notewriter.datasets.own import load_corpus
+from notewriter.ground import jsonl
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import normalise, sentences_in
+
+COMMON = 0.05
+"""Share of the passages that may have a word which tells something; two always may."""
+
+SHORTEST = 5
+"""Words of the shortest sentence that can be evidence."""
+
+LONGEST_NAME = 6
+"""Words of the longest title that is looked for in sentences; the shortest has two."""
+
+TRIES = 100
+"""How often a question is tried before the corpus is called too small."""
+
+LINKED = ("What is the", "Who was the", "When was the", "Where was the", "What", "Which")
+ALIKE = ("Which {0} {1}, {2} or {3}?", "Are {2} and {3} both {0} {1}?", "Which {0} has the {1}, {2} or {3}?")
+
+
+@dataclass
+class ClozeArguments:
+    """What the questions are made of, and how many."""
+
+    path: str = field(metadata={"help": "a corpus: JSON Lines of id, title and text, as `notewriter corpus` writes it"})
+    output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
+    questions: Annotated[int, Interval(ge=1)] = field(default=4000, metadata={"help": "how many questions"})
+    linked: Annotated[float, Interval(ge=0, le=1)] = field(
+        default=0.65, metadata={"help": "share of questions on a passage and another that it names; others compare two"}
+    )
+    seed: int = field(default=0, metadata={"help": "seed of the draw"})
+
+
+def main(argv: list[str]) -> None:
+    """Write questions; the same corpus, options and seed give the same ones."""
+    (arguments,) = parse([ClozeArguments], argv, prog="notewriter cloze", description=__doc__)
+    if Path(arguments.path).resolve() == Path(arguments.output).resolve():
+        raise UserError(f"{arguments.output}: the questions would replace the corpus; choose another --output")
+    corpus = Sentences(load_corpus(Path(arguments.path)))
+    rng = random.Random(f"{arguments.seed} cloze")
+    questions: dict[str, Question] = {}
+    for _ in range(TRIES * arguments.questions):
+        make = linked if rng.random() < arguments.linked else alike
+        if question := make(corpus, rng, f"cloze-{len(questions)}"):
+            questions.setdefault(question.question, question)
+        if len(questions) == arguments.questions:
+            break
+    else:
+        raise UserError(f"{arguments.path}: gives {len(questions)} questions of this kind; lower --questions")
+    jsonl.write(arguments.output, (asdict(question) for question in questions.values()))
+    sys.stdout.write(f"{arguments.output}: {len(questions)} questions\n")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a passage, and its words."""
+
+    passage: Passage
+    text: str
+    words: tuple[str, ...]
+
+
+class Sentences:
+    """The sentences of a corpus by passage, by word and by the title that they name."""
+
+    def __init__(self, passages: Iterator[Passage]) -> None:
+        self.by_passage: list[list[Sentence]] = []
+        self.by_word: dict[str, list[Sentence]] = defaultdict(list)
+        self.by_title: dict[str, list[Sentence]] = {}
+        for passage in passages:
+            texts = [text for text in sentences_in(passage.text) if len(text.split()) >= SHORTEST]
+            sentences = [Sentence(passage, text, tuple(normalise(text).split())) for text in texts]
+            if sentences:
+                self.by_passage.append(sentences)
+                self.by_title.setdefault(normalise(name_of(passage)), sentences)
+            for sentence in sentences:
+                for word in dict.fromkeys(sentence.words):
+                    self.by_word[word].append(sentence)
+        count = Counter(
+            word for sentences in self.by_passage for word in {word for each in sentences for word in each.words}
+        )
+        self._common = {word for word, number in count.items() if number > max(2, COMMON * len(self.by_passage))}
+
+    def telling(self, sentence: Sentence, *known: str) -> list[str]:
+        """The words of a sentence, as it spells them, that are neither common nor in a `known` text."""
+        without = self._common.union({""}, *(normalise(text).split() for text in known))
+        words = [word.strip(punctuation) for word in sentence.text.split()]
+        return [word for word in words if normalise(word) not in without]
+
+    def named_in(self, sentence: Sentence) -> list[list[Sentence]]:
+        """The sentences of every other passage whose title, of two words or more, stands in a sentence."""
+        words = sentence.words
+        spans = (
+            " ".join(words[start:end])
+            for start in range(len(words))
+            for end in range(start + 2, min(start + LONGEST_NAME, len(words)) + 1)
+        )
+        found = [self.by_title[span] for span in spans if span in self.by_title]
+        return [each for each in found if each[0].passage.id != sentence.passage.id]
+
+
+def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
+    """A question on what a passage says of another one: some words of either's sentence, and the first one's title."""
+    first = rng.choice(rng.choice(corpus.by_passage))
+    if not (others := corpus.named_in(first)):
+        return None
+    other = rng.choice(others)
+    # The first sentence of an article says what it is about, and is asked about most.
+    second = other[0] if rng.random() < 0.5 else rng.choice(other)
+    title, name_of_other = name_of(first.passage), name_of(second.passage)
+    asked = _some(corpus.telling(second, name_of_other), rng)
+    through = _some(corpus.telling(first, title, name_of_other), rng)
+    if not (asked and through):
+        return None
+    question = f"{rng.choice(LINKED)} {' '.join(asked)} of the {' '.join(through)} of {title}?"
+    return _question(name, question, name_of_other, first, second)
+
+
+def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
+    """A question that compares two passages by two words that a sentence of each has."""
+    sentences = rng.choice(corpus.by_passage)
+    first = sentences[0] if rng.random() < 0.5 else rng.choice(sentences)
+    words = corpus.telling(first, name_of(first.passage))
+    if len(words) < 2:
+        return None
+    shared = rng.sample(words, 2)
+    one, two = map(normalise, shared)
+    others = [each for each in corpus.by_word[one] if two in each.words and each.passage != first.passage]
+    if not others:
+        return None
+    second = rng.choice(others)
+    names = [name_of(first.passage), name_of(second.passage)]
+    rng.shuffle(names)
+    return _question(name, rng.choice(ALIKE).format(*shared, *names), names[0], first, second)
+
+
+def name_of(passage: Passage) -> str:
+    """A passage's title, without what stands in parentheses to tell it from others."""
+    return passage.title.partition(" (")[0]
+
+
+def _some(words: Sequence[str], rng: random.Random) -> Sequence[str]:
+    """One to three words that follow each other."""
+    count = rng.randint(1, 3)
+    start = rng.randrange(max(1, len(words) - count + 1))
+    return words[start : start + count]
+
+
+def _question(name: str, question: str, answer: str, first: Sentence, second: Sentence) -> Question | None:
+    """None where the two passages have no names or the same one, or the same sentence."""
+    if not answer or name_of(first.passage) == name_of(second.passage) or first.text == second.text:
+        return None
+    ids = (first.passage.id, second.passage.id)
+    return Question(name, question, (answer,), supporting_ids=ids, supporting_facts=(first.text, second.text))

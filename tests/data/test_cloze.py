@@ -1,0 +1,93 @@
+"""Questions made of a corpus's words: what they ask, what their evidence is, and that they can be made again."""
+
+import random
+
+import pytest
+
+from notewriter.data import cloze
+from notewriter.datasets import load_questions
+from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage
+
+FILM = Passage("1", "Low Tide (film)", "Low Tide is a silent drama film. It was directed by Ana Kesk in winter.")
+WOMAN = Passage("2", "Ana Kesk", "Ana Kesk is a painter from Brel. She later married a sailor.")
+OTHERS = [
+    Passage(f"{number}", f"Hill {number}", f"The hill {number} has a tower of stone.") for number in range(3, 100)
+]
+
+
+def corpus(*passages):
+    return cloze.Sentences(iter([*passages, *OTHERS]))
+
+
+def questions(make, *passages):
+    rng, sentences = random.Random(1), corpus(*passages)
+    return [made for _ in range(3000) if (made := make(sentences, rng, "q"))]
+
+
+def test_a_linked_question_asks_what_a_passage_says_of_the_one_that_it_names():
+    made = questions(cloze.linked, FILM, WOMAN)
+    assert made
+    for question in made:
+        first, second = question.supporting_facts
+        assert first == "It was directed by Ana Kesk in winter." and second in WOMAN.text
+        assert question.answers == ("Ana Kesk",) and question.supporting_ids == ("1", "2")
+        # It names the first passage, and the second by none of its name's words.
+        assert question.question.endswith(" of Low Tide?") and "Kesk" not in question.question
+        asked, through = question.question.removesuffix(" of Low Tide?").split(" of the ")
+        assert set(through.split()) <= {"directed", "was", "It", "by", "in", "winter"}
+        assert any(word in second for word in asked.split())
+
+
+def test_both_sentences_of_passages_that_are_alike_have_the_words_that_compare_them():
+    other = Passage("0", "High Tide", "High Tide is a silent drama of 1921.")
+    made = questions(cloze.alike, FILM, other)
+    pairs = {question.supporting_facts for question in made}
+    assert pairs == {
+        ("Low Tide is a silent drama film.", "High Tide is a silent drama of 1921."),
+        ("High Tide is a silent drama of 1921.", "Low Tide is a silent drama film."),
+    }
+    assert all("Low Tide" in question.question and "High Tide" in question.question for question in made)
+    assert any("silent" in question.question and "drama" in question.question for question in made)
+
+
+def test_words_of_every_passage_tell_nothing():
+    hill = corpus(FILM).by_passage[-1][0]
+    assert corpus(FILM).telling(hill) == ["99"]
+
+
+def test_the_same_seed_makes_the_same_questions_which_are_read_as_a_benchmark(tmp_path):
+    names = [f"{colour} {thing}" for colour in ("Red", "Green", "Grey") for thing in ("Mill", "Ford", "Gate", "Pier")]
+    passages = [
+        {
+            "id": name,
+            "title": name,
+            "text": f"{name} is number {place} of a river. Beside {name} stands inn{place} by {names[place - 1]} now.",
+        }
+        for place, name in enumerate(names)
+    ]
+    jsonl.write(tmp_path / "corpus.jsonl", passages)
+
+    def made(name, seed):
+        output = tmp_path / name
+        options = ["--questions", "15", "--linked", "1", "--seed", str(seed)]
+        cloze.main(["--path", str(tmp_path / "corpus.jsonl"), "--output", str(output), *options])
+        return load_questions("jsonl", str(output))
+
+    first = made("1.jsonl", 1)
+    assert len({question.question for question in first}) == 15 and len({question.id for question in first}) == 15
+    texts = {passage["id"]: passage["text"] for passage in passages}
+    for question in first:
+        pairs = zip(question.supporting_ids, question.supporting_facts, strict=True)
+        assert all(fact in texts[name] for name, fact in pairs)
+    assert made("2.jsonl", 1) == first != made("3.jsonl", 2)
+
+
+def test_a_corpus_that_is_too_small_says_how_many_questions_it_gives(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    jsonl.write(path, [{"id": "1", "title": "Osk", "text": "Osk is a town on a river."}])
+    with pytest.raises(UserError, match="gives 0 questions of this kind; lower --questions"):
+        cloze.main(["--path", str(path), "--output", str(tmp_path / "questions.jsonl"), "--questions", "2"])
+    with pytest.raises(UserError, match="would replace the corpus"):
+        cloze.main(["--path", str(path), "--output", str(path)])
