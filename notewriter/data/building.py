@@ -18,6 +18,7 @@ from notewriter.data.recipe import check_models, read_recipe
 from notewriter.data.sampling import roll_out, roll_out_open_stages
 from notewriter.ground.config import command_line, from_keywords, parse
 from notewriter.ground.records import Question
+from notewriter.methods import check_extractive
 from notewriter.models.prices import CostArguments, check_costs
 from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
@@ -68,6 +69,7 @@ def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
     """
     parts = parts_of(settings.arguments.index, settings.arguments.retriever)
     check_costs(settings.costs)
+    check_extractive(settings.models.extractive_stages)
     check_inputs(settings.models, parts)
     return parts, clean_selection(settings.arguments)
 

@@ -48,6 +48,16 @@ def stages() -> dict[str, Stage]:
     return {stage.name: stage for method in METHODS.values() for stage in method.stages}
 
 
+def check_extractive(names: Sequence[str]) -> None:
+    """Check that stages write a first note from passages, whose sentences a model can name.
+
+    Raises:
+        UserError: one does not, or there is no such stage.
+    """
+    for name in names:
+        choose("extractive stage", name, {each: stage for each, stage in stages().items() if stage.kind == "note"})
+
+
 def stage_named(name: str) -> Stage:
     """The stage with this name.
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
@@ -83,14 +82,9 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
     """Check endpoints, sampling, prompts and retriever before anything is written or started.
 
     Raises:
-        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, an extractive
-            stage writes no first note, or a part of the retriever cannot be used.
+        UserError: an endpoint is not valid or contains a secret, sampling is set for an unknown stage, or a part of
+            the retriever cannot be used.
     """
-    # Methods roll out with these resources.
-    from notewriter.methods import stages
-
-    for stage in arguments.extractive_stages:
-        choose("extractive stage", stage, {name: each for name, each in stages().items() if each.kind == "note"})
     settings_of(arguments)
 
     async def check() -> None:
