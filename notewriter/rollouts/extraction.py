@@ -13,7 +13,6 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in
 
 _MARK = re.compile(r"\[([A-Z]+)\]")
-_MARKED = re.compile(r"([^\n]*?) \[([A-Z]+)\]")
 _MARKS_ALONE = re.compile(r"(?:\W*\[[A-Z]+\])+\W*")
 
 
@@ -36,7 +35,10 @@ def named_sentences(reply: str, passages: Sequence[Passage]) -> str:
 
 def named_in(reply: str, prompt: str) -> str:
     """As `named_sentences`, for who has the prompt and not its passages; a first sentence keeps the title before it."""
-    return _named(reply, {mark: sentence.strip() for sentence, mark in _MARKED.findall(prompt)})
+    # Text and marks take turns in a line.
+    lines = (_MARK.split(line) for line in prompt.split("\n"))
+    pairs = (pair for line in lines for pair in zip(line[1::2], line[::2], strict=False))
+    return _named(reply, {mark: sentence.strip() for mark, sentence in pairs})
 
 
 def names_of(note: str, passages: Sequence[Passage]) -> str:
