@@ -95,11 +95,11 @@ def test_rounds_take_other_questions_and_leave_out_those_that_overlap_with_dev()
 def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> None:
     for run in read_pipeline(WORTH).runs:
         argv = run.argv()
-        if argv[1] in ("gold", "pairs"):
-            if "cloze" in run.title:
-                assert argv[argv.index("--path") + 1] == "runs/experiments/worth/cloze/questions.jsonl"
-            else:
-                assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train"
+        if argv[1] in ("gold", "evaluate") and run.title.endswith("cloze questions"):
+            assert argv[argv.index("--path") + 1] == "runs/experiments/worth/cloze/questions.jsonl"
+            assert "--question_set" not in argv
+        elif argv[1] in ("gold", "pairs"):
+            assert argv[argv.index("--question_set") + 1] == "experiments/worth_sets/2wikimultihopqa_train", run.title
             left_out = json.loads(argv[argv.index("--eval_files") + 1])
             assert left_out.keys() == {f"data/{name}" for name in TESTS}
         elif argv[1] == "evaluate":

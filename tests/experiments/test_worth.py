@@ -21,7 +21,7 @@ from notewriter.experiments.run import read_pipeline
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
-CONTROLS = ("lead", "first", "overlap", "random", "regression", "gold", "base", "cloze")
+CONTROLS = ("lead", "first", "overlap", "random", "regression", "regression_with_cloze", "gold", "base", "cloze")
 
 
 def question(place, number):
@@ -122,7 +122,7 @@ def trained(argv):
 def run_commands(file, seeds, arms, train):
     """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
     wanted = re.compile(
-        r"((index )?the corpus larger|(SFT on )?cloze questions|gold evidence|passages of training|fit the control"
+        r"((index )?the corpus larger|(SFT on )?cloze questions|gold evidence|passages of|fit the control"
         rf"|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
