@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
     corpus = Sentences(load_corpus(Path(arguments.path)))
     rng = random.Random(f"{arguments.seed} cloze")
     questions: dict[str, Question] = {}
-    for _ in range(TRIES * arguments.questions):
+    for _ in range(TRIES * arguments.questions if corpus.by_passage else 0):
         make = linked if rng.random() < arguments.linked else alike
         if question := make(corpus, rng, f"cloze-{len(questions)}"):
             questions.setdefault(question.question, question)

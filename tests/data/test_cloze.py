@@ -84,9 +84,10 @@ def test_the_same_seed_makes_the_same_questions_which_are_read_as_a_benchmark(tm
     assert made("2.jsonl", 1) == first != made("3.jsonl", 2)
 
 
-def test_a_corpus_that_is_too_small_says_how_many_questions_it_gives(tmp_path):
+@pytest.mark.parametrize("text", ["Osk is a town on a river.", "Osk."])
+def test_a_corpus_that_is_too_small_says_how_many_questions_it_gives(tmp_path, text):
     path = tmp_path / "corpus.jsonl"
-    jsonl.write(path, [{"id": "1", "title": "Osk", "text": "Osk is a town on a river."}])
+    jsonl.write(path, [{"id": "1", "title": "Osk", "text": text}])
     with pytest.raises(UserError, match="gives 0 questions of this kind; lower --questions"):
         cloze.main(["--path", str(path), "--output", str(tmp_path / "questions.jsonl"), "--questions", "2"])
     with pytest.raises(UserError, match="would replace the corpus"):
