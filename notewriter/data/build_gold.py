@@ -26,7 +26,6 @@ from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 
 UNKNOWN = "the gold evidence has no reply"
-UNNAMED = "no sentence of the passages has the evidence"
 UNTOLD = "nothing in the prompt tells the answer"
 
 
@@ -68,10 +67,8 @@ class WrittenRollout(HarvestRollout):
             attempt.reason = UNKNOWN
         elif stage.kind == "answer" and (text := _told_answer(messages, self.question)) is None:
             attempt.reason = UNTOLD
-        reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
-        if text is not None and not reply:
-            attempt.reason = UNNAMED
-        elif text is not None:
+        if text is not None:
+            reply = self.resources.prompts.reply_with(stage.name, text, variables)
             row: Chain = {
                 "schema": SCHEMA,
                 "messages": [*messages, {"role": "assistant", "content": reply}],

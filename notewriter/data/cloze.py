@@ -12,7 +12,7 @@ is what real ones have. The corpus is held in memory.
 
 import random
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,10 +101,8 @@ class Sentences:
             for sentence in sentences:
                 for word in dict.fromkeys(sentence.words):
                     self.by_word[word].append(sentence)
-        count = Counter(
-            word for sentences in self.by_passage for word in {word for each in sentences for word in each.words}
-        )
-        self._common = {word for word, number in count.items() if number > max(2, COMMON * len(self.by_passage))}
+        most = max(2, COMMON * len(self.by_passage))
+        self._common = {word for word, found in self.by_word.items() if len({each.passage.id for each in found}) > most}
 
     def telling(self, sentence: Sentence, *known: str) -> list[str]:
         """The words of a sentence, as it spells them, that are neither common nor in a `known` text."""
@@ -172,8 +170,9 @@ def _some(words: Sequence[str], rng: random.Random) -> Sequence[str]:
 
 
 def _question(name: str, question: str, answer: str, first: Sentence, second: Sentence) -> Question | None:
-    """None where the two passages have no names or the same one, or the same sentence."""
-    if not answer or name_of(first.passage) == name_of(second.passage) or first.text == second.text:
+    """None where a passage has no name or both have the same one, or the same sentence."""
+    names = {name_of(first.passage), name_of(second.passage)}
+    if "" in names or len(names) < 2 or first.text == second.text:
         return None
     ids = (first.passage.id, second.passage.id)
     return Question(name, question, (answer,), supporting_ids=ids, supporting_facts=(first.text, second.text))

@@ -1,7 +1,7 @@
 """Extractive notes: a model names sentences of the passages by the marks behind them, and the note is those sentences.
 
 A mark stands behind its sentence, where a causal model has read all of it. Naming takes a few tokens for a whole note,
-and what is named is copied without a mistake, so that even a small model learns from few notes which sentences matter.
+what is named is copied without a mistake, and all that training changes is which sentences are named.
 """
 
 import re
