@@ -99,6 +99,8 @@ class _Settings(TypedDict, total=False):
     seed: int | None
     stages: dict[str, str | list[str]]
     prompts_dir: str | None
+    words: dict[str, Any]
+    extractive_stages: list[str]
     serve: str | None
     serve_options: dict[str, Any]
     model: str | None

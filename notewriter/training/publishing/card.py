@@ -1,6 +1,8 @@
 """The model card: how a checkpoint was trained and what it scores, from the records of its training and evaluations."""
 
+import json
 import logging
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,9 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from notewriter.artifacts.metrics import Metrics, read_metrics
+from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, recipes
 from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
 from notewriter.pages.cards import render_card
 from notewriter.training.publishing.arguments import PublishArguments
@@ -74,6 +77,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         licence=licence,
         adapter=adapter,
         adapted=adapted,
+        prompting=prompting(arguments.data or record.pairs or record.data),
         base=base,
         record=record,
         logged={key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
@@ -85,6 +89,27 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         curves=CURVES if plotted else None,
         best=best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
+
+
+def prompting(data: str | None) -> str:
+    """The options that the prompts of training data were made with, as a command line has them, without defaults.
+
+    Empty where the folder of the data is not on this machine. Of a folder of prompts that is not ours only the name is
+    said.
+
+    Raises:
+        UserError: the configuration in the folder is not valid.
+    """
+    if not data or not (Path(data) / CONFIG).is_file():
+        return ""
+    config = read_config(Path(data))
+    prompts, words = config.get("prompts_dir") or "", config.get("words")
+    given = {
+        "prompts_dir": [prompts if recipes.folder(prompts) != Path(prompts) else Path(prompts).name],
+        "words": [json.dumps(words)] if words else [],
+        "extractive_stages": config.get("extractive_stages") or [],
+    }
+    return shlex.join(part for name, values in given.items() if any(values) for part in (f"--{name}", *values))
 
 
 def model_index(runs: Iterable[Metrics]) -> list[EvalResult]:

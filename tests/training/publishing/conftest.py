@@ -92,7 +92,8 @@ def write_dataset(folder: Path, kind: str, counts: dict[str, int]) -> Path:
     (folder / "README.md").write_text(
         f"---\nlicense: cc-by-sa-4.0\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n\n# Rows\n"
     )
-    for name in ("config.yaml", "journal.jsonl", "cache.sqlite", "notes.parquet"):
+    (folder / "config.yaml").write_text("seed: 1\n")
+    for name in ("journal.jsonl", "cache.sqlite", "notes.parquet"):
         (folder / name).write_text("stays")
     return folder
 

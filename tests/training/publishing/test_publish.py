@@ -182,6 +182,25 @@ def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> Non
     assert "rollouts over 64 questions" in publish.card(arguments(checkpoint), data)
 
 
+def test_the_card_asks_for_notes_as_the_data_did(checkpoint: Path, pairs: Path, tmp_path: Path) -> None:
+    asked = {
+        "prompts_dir": "prompts/extractive",
+        "words": {"deepnote/init_note": 60},
+        "extractive_stages": ["deepnote/init_note", "resp/global_evidence"],
+    }
+    options = (
+        """--prompts_dir prompts/extractive --words '{"deepnote/init_note": 60}' """
+        "--extractive_stages deepnote/init_note resp/global_evidence"
+    )
+    assert "--method METHOD --dataset" in publish.card(arguments(checkpoint, data=str(pairs)))
+    (pairs / "config.yaml").write_text(json.dumps(asked))
+    assert f"--method METHOD {options} --dataset" in publish.card(arguments(checkpoint, data=str(pairs)))
+    # The folder that the training read, where it is still there.
+    (pairs / "config.yaml").write_text(json.dumps(asked | {"prompts_dir": str(tmp_path / "own"), "words": {}}))
+    pairs.rename(tmp_path / "pairs")
+    assert "METHOD --prompts_dir own --extractive_stages deepnote/init_note" in publish.card(arguments(checkpoint))
+
+
 def test_what_was_not_recorded_is_said_to_be_so(checkpoint: Path) -> None:
     (checkpoint / "training.json").write_text('{"schema": "notewriter/training/1"}')
     card = publish.card(arguments(checkpoint))
