@@ -27,13 +27,20 @@ class FitArguments:
         metadata={"help": "folders of finished runs of `evaluate` over training questions"}
     )
     output: str = field(metadata={"help": "the JSON file to write: its weights, and the questions that it has seen"})
+    encoder: str | None = field(
+        default=None,
+        metadata={
+            "help": "a sentence encoder, folder or hub id such as sentence-transformers/all-MiniLM-L6-v2, whose "
+            "similarity of sentence and question is one more feature (the extra `dense`)"
+        },
+    )
 
 
 def main(argv: list[str]) -> None:
     """Fit, and print the weights, those that tell most first."""
     (arguments,) = parse([FitArguments], argv, prog="notewriter fit-control", description=__doc__)
     read = [each for run in arguments.runs for each in readings(Path(run))]
-    regression = fitted((each.question, list(each.passages)) for each in read)
+    regression = fitted(((each.question, list(each.passages)) for each in read), arguments.encoder)
     write_regression(Path(arguments.output), regression)
     for name, weight in sorted(regression.weights.items(), key=lambda each: -abs(each[1])):
         sys.stdout.write(f"  {name:30}  {weight:+.2f}\n")

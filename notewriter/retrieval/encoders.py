@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, loading
 
 if TYPE_CHECKING:
@@ -168,3 +169,19 @@ def encode(
         pool=pool,
     )
     return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def similarities(query: str, texts: Sequence[str], encoder: str) -> list[float]:
+    """The cosine of a query with each text, on the CPU: a served model may need the whole of the GPU.
+
+    Raises:
+        UserError: sentence-transformers is not installed (the extra `dense`), or the encoder cannot be loaded.
+    """
+    if not texts:
+        return []
+    model = load(encoder, "cpu")
+    asked, read = prompts(model, Encoder(encoder=encoder))
+    settings = {"query_prompt": asked, "passage_prompt": read, "similarity": "cosine"}
+    vector = encode(model.encode_query, [without_surrogates(query)], settings, "query_prompt")[0]
+    found = encode(model.encode_document, [*map(without_surrogates, texts)], settings, "passage_prompt", 64)
+    return [float(score) for score in found @ vector]

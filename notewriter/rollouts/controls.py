@@ -18,7 +18,7 @@ from notewriter.artifacts.traces import Retrieval, read_traces
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise, paragraphs, places_of, sentences_in, without_surrogates
+from notewriter.ground.text import normalise, paragraphs, places_of, sentences_in
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
@@ -124,15 +124,7 @@ def similar(question: Question, passages: Sequence[Passage], words: int | None, 
         UserError: sentence-transformers is not installed (the extra `dense`), or the encoder cannot be loaded.
     """
     sentences = _sentences(passages)
-    if not sentences:
-        return ""
-    # The served model may need the whole of the GPU.
-    model = encoders.load(encoder, "cpu")
-    query, passage = encoders.prompts(model, encoders.Encoder(encoder=encoder))
-    settings = {"query_prompt": query, "passage_prompt": passage, "similarity": "cosine"}
-    asked = encoders.encode(model.encode_query, [without_surrogates(question.question)], settings, "query_prompt")
-    vectors = encoders.encode(model.encode_document, sentences, settings, "passage_prompt")
-    return _cut(_ranked(sentences, [float(score) for score in vectors @ asked[0]]), words)
+    return _cut(_ranked(sentences, encoders.similarities(question.question, sentences, encoder)), words)
 
 
 def drawn(question: Question, passages: Sequence[Passage], words: int | None) -> str:

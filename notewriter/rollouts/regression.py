@@ -14,6 +14,7 @@ from notewriter.artifacts.reading import read_json, read_record, record_of, writ
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import normalise, sentences_in
+from notewriter.retrieval.encoders import similarities
 
 SCHEMA = "notewriter/regression/1"
 
@@ -25,36 +26,48 @@ FEATURES = (
 )
 """What is seen of a sentence, in the order of `features`."""
 
+SIMILARITY = "similarity to the question"
+"""How near a sentence encoder finds the sentence, its title before it: the last feature, where an encoder is given."""
+
 
 @dataclass(frozen=True)
 class Regression:
     """A fitted ranking of sentences.
 
     Attributes:
-        weights: of `FEATURES`, by name.
+        weights: of features, by name.
         questions: the ids that it was fitted on, for which it writes no note.
+        encoder: a sentence encoder, whose `SIMILARITY` is one of the features.
     """
 
     weights: dict[str, float]
     questions: list[str]
+    encoder: str | None = None
 
     def write(self, question: Question, passages: Sequence[Passage], words: int | None) -> str:
         """The sentences that it ranks highest, those first, cut at a number of words.
 
         Raises:
-            UserError: it was fitted on the question.
+            UserError: it was fitted on the question, or its encoder cannot be loaded.
         """
         if question.id in self.questions:
             raise UserError(f"regression: was fitted on question {question.id!r}; evaluate it on others")
-        sentences, table = features(question, passages)
-        weights = [self.weights.get(name, 0.0) for name in FEATURES]
+        sentences, table = features(question, passages, self.encoder)
+        weights = [self.weights.get(name, 0.0) for name in names_of(self.encoder)]
         scores = [math.fsum(weight * value for weight, value in zip(weights, row, strict=True)) for row in table]
         ranked = sorted(range(len(sentences)), key=lambda place: -scores[place])
         return " ".join(" ".join(sentences[place] for place in ranked).split()[:words])
 
 
-def features(question: Question, passages: Sequence[Passage]) -> tuple[list[str], list[list[float]]]:
-    """The sentences of passages, and a row of `FEATURES` for each.
+def names_of(encoder: str | None) -> tuple[str, ...]:
+    """The features that `features` gives, with an encoder or without."""
+    return (*FEATURES, SIMILARITY) if encoder else FEATURES
+
+
+def features(
+    question: Question, passages: Sequence[Passage], encoder: str | None = None
+) -> tuple[list[str], list[list[float]]]:
+    """The sentences of passages, and a row of features for each (`names_of`).
 
     Overlaps are shares of the question's words, each by its rarity among the sentences, log(1 + sentences / sentences
     with it); words are compared in SQuAD's normalisation.
@@ -90,40 +103,46 @@ def features(question: Question, passages: Sequence[Passage]) -> tuple[list[str]
                 math.log1p(len(written)),
             ]
             table.append([float(value) for value in row])
-    return [sentence for each in texts for sentence in each], table
+    sentences = [sentence for each in texts for sentence in each]
+    if encoder:
+        titled = [f"{passage.title}: {each}" for passage, own in zip(passages, texts, strict=True) for each in own]
+        near = similarities(question.question, titled, encoder)
+        table = [[*row, value] for row, value in zip(table, near, strict=True)]
+    return sentences, table
 
 
-def fitted(read: Iterable[tuple[Question, Sequence[Passage]]]) -> Regression:
+def fitted(read: Iterable[tuple[Question, Sequence[Passage]]], encoder: str | None = None) -> Regression:
     """Fit on questions with supporting facts: a logistic regression of evidence against the other sentences of each.
 
     A sentence is evidence if a supporting fact contains it or lies in it. Questions whose passages have no evidence, or
     nothing else, teach nothing.
 
     Raises:
-        UserError: none of the questions teaches anything.
+        UserError: none of the questions teaches anything, or the encoder cannot be loaded.
     """
     # Only fitting needs it, and evaluations start sooner without.
     import numpy as np
 
     from notewriter.artifacts.shortcuts import preferences
 
+    names = names_of(encoder)
     rows, questions = [], []
     for question, passages in read:
         questions.append(question.id)
-        sentences, seen = features(question, passages)
+        sentences, seen = features(question, passages, encoder)
         facts = ["".join(fact.split()) for fact in question.supporting_facts]
         bare = ["".join(sentence.split()) for sentence in sentences]
         is_evidence = [any(fact in each or each in fact for fact in facts if fact) for each in bare]
-        values = np.asarray(seen, dtype=np.float64).reshape(len(seen), len(FEATURES))
+        values = np.asarray(seen, dtype=np.float64).reshape(len(seen), len(names))
         evidence, rest = values[is_evidence], values[np.logical_not(is_evidence)]
-        rows.append((evidence[:, None] - rest[None, :]).reshape(-1, len(FEATURES)))
-    table = np.concatenate([np.zeros((0, len(FEATURES))), *rows])
+        rows.append((evidence[:, None] - rest[None, :]).reshape(-1, len(names)))
+    table = np.concatenate([np.zeros((0, len(names))), *rows])
     if not len(table):
         raise UserError("no question has evidence among its passages and other sentences; give a run with both")
     scale = np.sqrt((table**2).mean(axis=0))
     scale[scale == 0] = 1.0
     weights = preferences(table / scale) / scale
-    return Regression(dict(zip(FEATURES, weights.tolist(), strict=True)), questions)
+    return Regression(dict(zip(names, weights.tolist(), strict=True)), questions, encoder)
 
 
 def read_regression(path: Path) -> Regression:

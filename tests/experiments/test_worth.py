@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmark_files import write_lines, write_list
+from tiny_encoders import save_encoder
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.cli import COMMANDS
@@ -21,7 +22,10 @@ from notewriter.experiments.run import read_pipeline
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
-CONTROLS = ("lead", "first", "overlap", "random", "regression", "regression_with_cloze", "gold", "base", "cloze")
+CONTROLS = (
+    *("lead", "first", "overlap", "similar", "random", "regression", "regression_with_cloze"),
+    *("regression_with_encoder", "gold", "base", "cloze"),
+)
 
 
 def question(place, number):
@@ -89,6 +93,7 @@ def experiment(tmp_path):
         "data": str(data),
         "worth_data": "data",
         "model_dir": str(tmp_path / "base"),
+        "encoder": str(save_encoder(tmp_path / "encoder")),
         "asked": 8,
         "cloze_questions": 4,
         "all": corpora,

@@ -1,9 +1,11 @@
 """A note-writer that is fitted and no language model: what it sees, what it learns, and what it must not see."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_encoders import save_encoder
 from tiny_world import tiny_world, write_config
 
 from notewriter.artifacts.predictions import read_predictions
@@ -11,8 +13,16 @@ from notewriter.evaluation import evaluate, fit_control
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.models.roles import ModelArguments
+from notewriter.retrieval.encoders import similarities
 from notewriter.rollouts.identity import contents
-from notewriter.rollouts.regression import FEATURES, features, fitted, read_regression, write_regression
+from notewriter.rollouts.regression import (
+    FEATURES,
+    SIMILARITY,
+    features,
+    fitted,
+    read_regression,
+    write_regression,
+)
 from notewriter.rollouts.resources import settings_of
 
 QUESTION = Question("q", "Who directed Low Tide?", ("Ana Kesk",))
@@ -52,6 +62,28 @@ def test_it_learns_where_the_evidence_stands_and_writes_that_first():
     assert regression.write(question, passages, None).startswith("Three is there.")
     assert regression.write(question, passages, 2) == "Three is"
     assert regression.write(question, [], 9) == ""
+
+
+def test_with_a_sentence_encoder_it_learns_what_no_count_tells(tmp_path):
+    encoder, draw = str(save_encoder(tmp_path / "encoder")), random.Random(0)
+
+    def question_whose_evidence_is_nearest(number):
+        asked, *words = ("".join(draw.choices("abcdefghij", k=6)) for _ in range(4))
+        sentences = [f"The {word} is old." for word in words]
+        near = similarities(f"Which {asked}?", [f"Hill: {sentence}" for sentence in sentences], encoder)
+        question = Question(f"q{number}", f"Which {asked}?", (), supporting_facts=(sentences[near.index(max(near))],))
+        return question, [Passage("1", "Hill", " ".join(sentences))]
+
+    read = [question_whose_evidence_is_nearest(number) for number in range(60)]
+    write_regression(tmp_path / "weights.json", fitted(read[:40], encoder))
+    regression = read_regression(tmp_path / "weights.json")
+    assert set(regression.weights) == {*FEATURES, SIMILARITY}
+
+    def share_found(control):
+        return sum(control.write(*each, 4) == each[0].supporting_facts[0] for each in read[40:]) / 20
+
+    assert share_found(regression) > 0.9
+    assert share_found(fitted(read[:40])) < 0.7
 
 
 def test_it_writes_no_note_for_a_question_that_it_was_fitted_on(tmp_path):
