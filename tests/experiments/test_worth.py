@@ -127,7 +127,8 @@ def trained(argv):
 def run_commands(file, seeds, arms, train):
     """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
     wanted = re.compile(
-        r"((index )?the corpus larger|(SFT on )?cloze questions|gold evidence|passages of|fit the control"
+        r"((index )?the corpus larger|(first|second) (SFT on )?cloze questions"
+        r"|gold evidence|passages of|fit the control"
         rf"|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
