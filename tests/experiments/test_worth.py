@@ -192,6 +192,7 @@ def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tm
         ways = [origins_of(Path(f"run/seed-1/{arm}/choice"))]
         assert [folder.name for way in ways for folder in way.trainings] == [
             "checkpoint",
+            "checkpoint-2",
             "checkpoint",
             "round-1",
             "round-2",
