@@ -171,17 +171,24 @@ def encode(
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def similarities(query: str, texts: Sequence[str], encoder: str) -> list[float]:
-    """The cosine of a query with each text, on the CPU: a served model may need the whole of the GPU.
+def similarities(
+    query: str,
+    texts: Sequence[str],
+    encoder: str,
+    similarity: str = "cosine",
+    device: str | None = "cpu",
+    batch_size: int = 64,
+) -> list[float]:
+    """The similarity of a query with each text: cosine or dot. On the CPU, the GPU is left to a served model.
 
     Raises:
         UserError: sentence-transformers is not installed (the extra `dense`), or the encoder cannot be loaded.
     """
     if not texts:
         return []
-    model = load(encoder, "cpu")
+    model = load(encoder, device)
     asked, read = prompts(model, Encoder(encoder=encoder))
-    settings = {"query_prompt": asked, "passage_prompt": read, "similarity": "cosine"}
+    settings = {"query_prompt": asked, "passage_prompt": read, "similarity": similarity}
     vector = encode(model.encode_query, [without_surrogates(query)], settings, "query_prompt")[0]
-    found = encode(model.encode_document, [*map(without_surrogates, texts)], settings, "passage_prompt", 64)
+    found = encode(model.encode_document, [*map(without_surrogates, texts)], settings, "passage_prompt", batch_size)
     return [float(score) for score in found @ vector]

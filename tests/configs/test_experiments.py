@@ -1,6 +1,8 @@
 """The commands of experiments and pipelines are accepted by their programs, and their results name what they run."""
 
+import itertools
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -96,22 +98,22 @@ def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> 
     for run in read_pipeline(WORTH).runs:
         argv = run.argv()
         if argv[1] in ("gold", "evaluate") and run.title.endswith("cloze questions"):
-            assert argv[argv.index("--path") + 1].startswith("runs/experiments/worth/cloze/questions")
+            assert re.fullmatch(r"runs/experiments/worth/cloze/questions(-2)?\.jsonl", argv[argv.index("--path") + 1])
             assert "--question_set" not in argv
         elif argv[1] in ("gold", "pairs"):
-            assert argv[argv.index("--question_set") + 1].endswith("_train"), run.title
+            benchmark = argv[argv.index("--dataset") + 1]
+            assert argv[argv.index("--question_set") + 1] == f"experiments/worth_sets/{benchmark}_train", run.title
+            assert benchmark in ("2wikimultihopqa", "hotpotqa")
             left_out = json.loads(argv[argv.index("--eval_files") + 1])
             assert left_out.keys() == {f"data/{name}" for name in TESTS}
         elif argv[1] == "evaluate":
             folder = Path(argv[argv.index("--output_dir") + 1])
-            part = {"choice": "choose"}.get(
-                folder.name, "train" if folder.parent.name == "training_passages" else "test"
-            )
+            trains = folder.parent.name == "training_passages"
+            part = "choose" if folder.name == "choice" else "train" if trains else "test"
             assert argv[argv.index("--question_set") + 1].endswith(f"_{part}"), run.title
         elif argv[1] == "fit-control":
-            runs = argv[argv.index("--runs") + 1 : argv.index("--output")]
-            read = [run for run in runs if run.startswith("runs/") and "/cloze/passages" not in run]
-            assert [Path(run).parent.name for run in read] == ["training_passages"] * 2
+            runs = itertools.takewhile(lambda word: not word.startswith("--"), argv[argv.index("--runs") + 1 :])
+            assert all(re.search(r"/training_passages/\w+$|/cloze/passages(-2)?$", run) for run in runs)
 
 
 def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from notewriter.ground.records import Passage
-from notewriter.ground.text import sentences_in, without_surrogates
-from notewriter.retrieval.encoders import Encoder, encode, identity, load, prompts
+from notewriter.ground.text import sentences_in
+from notewriter.retrieval import encoders
 from notewriter.retrieval.protocol import OpenStep, Step
 
 
@@ -41,9 +41,8 @@ class Extract(OpenStep):
     def __init__(self, options: ExtractOptions) -> None:
         self.name = f"extract {options.extract}"
         self._options = options
-        self._model = load(options.extract, options.device)
-        query, passage = prompts(self._model, Encoder(encoder=options.extract))
-        self._settings = {"query_prompt": query, "passage_prompt": passage, "similarity": options.similarity}
+        # An encoder that cannot be loaded is told before the first query.
+        encoders.load(options.extract, options.device)
         # One thread: fast tokenizers are not thread-safe, and PyTorch uses all cores anyway.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="extract")
 
@@ -57,7 +56,7 @@ class Extract(OpenStep):
         loop = asyncio.get_running_loop()
         texts = [text for _, text in pool]
         titled = [f"{passages[place].title} {text}".lstrip() for place, text in pool]
-        scores = await loop.run_in_executor(self._thread, self._scores, without_surrogates(query), titled)
+        scores = await loop.run_in_executor(self._thread, self._scores, query, titled)
         best = sorted(range(len(pool)), key=lambda index: -scores[index])[: self._options.sentences]
         chosen: dict[int, list[int]] = {}
         for index in best:
@@ -72,15 +71,14 @@ class Extract(OpenStep):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
-        target = encode(self._model.encode_query, [query], self._settings, "query_prompt")
-        vectors = encode(
-            self._model.encode_document, texts, self._settings, "passage_prompt", batch_size=self._options.batch_size
+        options = self._options
+        return encoders.similarities(
+            query, texts, options.extract, options.similarity, options.device, options.batch_size
         )
-        return [float(score) for score in vectors @ target[0]]
 
 
 STEP = Step(
     options=ExtractOptions,
     open=lambda options, cache: Extract(options),
-    identity=lambda options: identity(options.extract),
+    identity=lambda options: encoders.identity(options.extract),
 )

@@ -7,9 +7,8 @@ import pytest
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
-from notewriter.retrieval import bm25
+from notewriter.retrieval import bm25, encoders
 from notewriter.retrieval.chain import Chain
-from notewriter.retrieval.steps import extract
 from notewriter.retrieval.steps.extract import Extract, ExtractOptions
 
 PASSAGES = [
@@ -40,7 +39,7 @@ class Letters:
 
 @pytest.fixture(autouse=True)
 def letters(monkeypatch):
-    monkeypatch.setattr(extract, "load", lambda encoder, device: Letters())
+    monkeypatch.setattr(encoders, "load", lambda encoder, device: Letters())
 
 
 async def kept(query: str, **options) -> list[tuple[str, str]]:
