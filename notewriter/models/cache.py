@@ -2,7 +2,9 @@
 
 import json
 import logging
+import random
 import sqlite3
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -90,7 +92,7 @@ class ResponseCache:
     def _choose_journal(self) -> None:
         file_system = file_system_of(self._path)
         if not is_shared(file_system):
-            self._database.execute("PRAGMA journal_mode=WAL")
+            self._change_journal("WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             return
         logger.info(
@@ -98,17 +100,28 @@ class ResponseCache:
             "on a local disk",
             *(self._path, file_system),
         )
-        self._database.execute("PRAGMA journal_mode=DELETE")
+        self._change_journal("DELETE")
         self._database.execute("PRAGMA synchronous=FULL")
 
+    def _change_journal(self, mode: str) -> None:
+        # Here alone SQLite does not wait for other processes: of two that open a new file together, it refuses one.
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        while True:
+            try:
+                self._database.execute(f"PRAGMA journal_mode={mode}")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0.01, 0.05))
+
     def _unusable(self, error: sqlite3.DatabaseError) -> UserError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if _is_busy(error):
             return UserError(
                 f"{self._path}: another process has locked the response cache for {LOCK_TIMEOUT:.0f} s; wait until it "
                 "has finished and run the same command again, or choose another file with --cache"
             )
-        if code == sqlite3.SQLITE_NOTADB:
+        if _code(error) == sqlite3.SQLITE_NOTADB:
             return UserError(f"{self._path}: is not a response cache ({error}); choose another file or remove it")
         return storage_error(error, self._path) or UserError(
             f"{self._path}: the response cache cannot be used ({error}); remove it or choose another file with --cache"
@@ -135,6 +148,15 @@ def file_system_of(path: Path) -> str:
 def is_shared(file_system: str) -> bool:
     """Whether a file system of this type may be shared between machines."""
     return file_system in NETWORK_FILE_SYSTEMS or file_system.partition(".")[0] == "fuse"
+
+
+def _code(error: sqlite3.DatabaseError) -> int:
+    """SQLite's primary result code."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_busy(error: sqlite3.DatabaseError) -> bool:
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _checksum(text: str) -> str:

@@ -1,6 +1,7 @@
 """The response cache on disk: what it refuses, how it is shared, and on which file systems."""
 
 import sqlite3
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,3 +112,18 @@ def test_a_cache_that_another_process_keeps_locked_is_named(tmp_path: Path, monk
     other.execute("COMMIT")
     other.close()
     responses.close()
+
+
+def test_a_cache_waits_for_another_process_that_opens_the_same_new_file(tmp_path: Path):
+    path = tmp_path / "cache.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    committing = threading.Timer(0.3, other.execute, ["COMMIT"])
+    committing.start()
+    responses = ResponseCache(path)
+    committing.join()
+    responses.put("key", REPLY)
+    assert responses.get("key") == REPLY
+    assert journal_mode(path) == "wal"
+    responses.close()
+    other.close()
