@@ -168,12 +168,7 @@ def _page(
             _section(CONTROLS, sections.pop(CONTROLS, "")),
             *_by_answer(experiment),
             *(f"![{name}]({plot})" for name, plot in plots.items()),
-            "## Differences",
-            "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds "
-            "and questions together.",
-            markdown(
-                [_differences(experiment, *pair) for pair in experiment.compare if {*pair} <= {*experiment.begun}]
-            ),
+            *_differences(experiment),
             *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
             *side_by_side(experiment, notes),
             "## Notes and questions",
@@ -321,12 +316,8 @@ def _against_best(experiment: Experiment) -> list[str]:
     sets = {of: title for of, title in experiment.sets.items() if of != experiment.chosen_on}
     tables = []
     for metric, gains in experiment.gains.items():
-        places = metric_shown(metric).decimals
         rows = [
-            [
-                cell,
-                *(gains[cell, of].found.interval.text(places, "+") if (cell, of) in gains else NOT_RUN for of in sets),
-            ]
+            [cell, *(_difference(metric, gains[cell, of]) if (cell, of) in gains else NOT_RUN for of in sets)]
             for cell in experiment.begun
             if cell not in experiment.controls
         ]
@@ -378,7 +369,7 @@ def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
     over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
     return [
         *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
-        each.found.interval.text(places, "+") + (" *" if p_value < 0.05 else ""),
+        _difference(metric, each) + (" *" if p_value < 0.05 else ""),
         _p_value(p_value),
         over_seeds.text(places, "+") if over_seeds else "one seed",
         "" if p_over_seeds is None else _p_value(p_over_seeds),
@@ -390,20 +381,34 @@ def _p_value(p_value: float) -> str:
     return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
 
 
-def _differences(experiment: Experiment, first: str, second: str) -> Table:
-    """The differences of two cells in every score on every set."""
-    rows = []
-    for of, title in experiment.sets.items():
-        runs = experiment.runs[first, of], experiment.runs[second, of]
-        found = {metric: each for metric in experiment.metrics if (each := difference(metric, *runs))}
-        for metric, each in found.items():
-            places = metric_shown(metric).decimals
-            means = [f"{mean:.{places}f}" for mean in (each.before, each.after)]
-            shown = each.found.interval.text(places, "+")
-            rows.append([f"{metric}, {title}", *means, shown, f"{each.seeds} x {each.questions}"])
-        if not found:
-            rows.append([title, "", "", _why_not(*runs), ""])
-    return f"{first} → {second}", ["score", "before", "after", "difference", "seeds x questions"], rows
+def _differences(experiment: Experiment) -> list[str]:
+    """In every score on every set, the difference of each pair of cells to compare; empty if none has begun."""
+    pairs = [pair for pair in experiment.compare if {*pair} <= {*experiment.begun}]
+    if not pairs:
+        return []
+
+    def shown(metric: str, *runs: Runs) -> str:
+        if not (each := difference(metric, *runs)):
+            return _why_not(*runs)
+        return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
+
+    def row(metric: str, first: str, second: str) -> list[str]:
+        runs = [(experiment.runs[first, of], experiment.runs[second, of]) for of in experiment.sets]
+        return [f"{first} → {second}", *(shown(metric, *both) for both in runs)]
+
+    header = ["cells", *experiment.sets.values()]
+    tables = [(_caption(metric), header, [row(metric, *pair) for pair in pairs]) for metric in experiment.metrics]
+    return [
+        "## Differences",
+        "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds and "
+        "questions together, of which there are as many as the brackets say.",
+        markdown(tables),
+    ]
+
+
+def _difference(metric: str, each: Difference) -> str:
+    """A difference with its interval."""
+    return each.found.interval.text(metric_shown(metric).decimals, "+")
 
 
 def _why_not(before: Runs, after: Runs) -> str:
