@@ -68,6 +68,9 @@ CONTROLS = "Notes without a model"
 FOLDERS = "the run folders"
 """Where a page's runs are read, unless from published notes; before the first of them too."""
 
+YOURS = '{"mine": "runs/mine/{{ set }}"}'
+"""Of `--cells`, as an example."""
+
 ENOUGH_SEEDS = 5
 """With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
 
@@ -96,7 +99,7 @@ class ResultsArguments:
     )
     cells: dict[str, str] = field(
         default_factory=dict,
-        metadata={"help": 'further cells: heading -> path of its runs, e.g. {"mine": "runs/mine/{{ set }}"}'},
+        metadata={"help": f"further cells: heading -> path of its runs, e.g. {YOURS}"},
     )
 
 
@@ -173,7 +176,9 @@ def _page(
             *side_by_side(experiment, notes),
             "## Notes and questions",
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
-            f"{file_digest(file)}), from which `--from_notes` writes this page again.",
+            f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page again "
+            f"without the run folders, and with `--cells '{YOURS}'` and another `--output` one with a row more, of your "
+            "runs on the same questions.",
             markdown([questions_asked(experiment, notes)]),
             *(_section(heading, text) for heading, text in sections.items()),
         ]
