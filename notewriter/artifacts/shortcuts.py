@@ -78,12 +78,13 @@ class Feature:
     content: bool = False
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
+    """The words of a text; each mark of a note that names sentences is one."""
     return re.findall(r"\w+", text.casefold())
 
 
 def _ngrams(text: str) -> list[tuple[str, ...]]:
-    words = _words(text)
+    words = words_of(text)
     return [tuple(words[start : start + NGRAM]) for start in range(len(words) - NGRAM + 1)]
 
 
@@ -110,10 +111,10 @@ def _punctuation(side: Side) -> float:
 
 def _position(side: Side) -> float | None:
     """The words before the first gold answer as a share of all; None if there is none."""
-    words = _words(side.text)
+    words = words_of(side.text)
     places = [
         start
-        for answer in map(_words, side.answers)
+        for answer in map(words_of, side.answers)
         for start in range(len(words) - len(answer) + 1)
         if answer and words[start : start + len(answer)] == answer
     ]
@@ -121,7 +122,7 @@ def _position(side: Side) -> float | None:
 
 
 FEATURES = (
-    Feature("words", "is longer", lambda side: float(len(side.text.split()))),
+    Feature("words", "is longer", lambda side: float(len(words_of(side.text)))),
     Feature("lines", "has more lines", lambda side: float(len(side.text.strip().splitlines()))),
     Feature("list items", "has more list items", lambda side: float(len(LIST_ITEM.findall(side.text)))),
     Feature("punctuation", "has more punctuation", _punctuation),

@@ -27,6 +27,7 @@ def value(name, text, prompt="", **changes):
     ("name", "text", "expected"),
     [
         ("words", "Mira was born in Tolen.", 5),
+        ("words", "[A][D][AF]", 3),
         ("lines", "One.\nTwo.\n", 2),
         ("list items", "Facts:\n- one\n* two\n1. three\n(4) four\n5 five", 4),
         ("punctuation", "ab..", 0.5),
