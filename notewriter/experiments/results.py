@@ -176,9 +176,9 @@ def _page(
             *side_by_side(experiment, notes),
             "## Notes and questions",
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
-            f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page again "
-            f"without the run folders, and with `--cells '{YOURS}'` and another `--output` one with a row more, of your "
-            "runs on the same questions.",
+            f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page "
+            f"again without the run folders; with `--cells '{YOURS}'` and another `--output` too, it writes one with "
+            "a further row, of your runs on the same questions.",
             markdown([questions_asked(experiment, notes)]),
             *(_section(heading, text) for heading, text in sections.items()),
         ]
