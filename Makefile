@@ -87,7 +87,7 @@ setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYT
 
 test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
 	.venv/bin/pytest $(UNIT)
-	.venv/bin/pytest -m integration
+	.venv/bin/pytest -m integration --durations 25
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
 	.venv/bin/pytest $(UNIT)
