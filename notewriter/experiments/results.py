@@ -157,7 +157,7 @@ def _page(
         f"# {experiment.title}",
         experiment.text.strip(),
         f"Written from {_sources(experiment)} by `{shlex.join(command)}`; "
-        f"no number is typed by hand. {finished} of {planned} evaluations are finished." + _not_begun(experiment),
+        f"no number below is typed by hand. {finished} of {planned} evaluations are finished." + _not_begun(experiment),
     ]
     sections = dict(notes.sections)
     if finished:
