@@ -20,8 +20,8 @@ EXTRAS := deepspeed,wandb,dense,corpora,serve,docs,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
-# A process a core, each with whole files of tests; integration tests share one server and stay in one process.
-UNIT := -m 'not integration' --numprocesses auto --dist loadfile
+# A process a core, each with whole files of tests (tests/conftest.py).
+PYTEST := .venv/bin/pytest --numprocesses auto --no-loadscope-reorder --durations 20
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --no-compile --constraint $(CONSTRAINTS)
@@ -86,11 +86,11 @@ setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYT
 	@touch $@
 
 test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
-	.venv/bin/pytest $(UNIT)
-	.venv/bin/pytest -m integration --durations 25
+	$(PYTEST) -m 'not integration'
+	$(PYTEST) -m integration
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
-	.venv/bin/pytest $(UNIT)
+	$(PYTEST) -m 'not integration'
 
 test-system: ## install what integration tests run beside Python (a browser, Slurm), where that is possible
 	@set -o pipefail; PATH="$$PATH:/usr/sbin:/sbin"; missing=''; \

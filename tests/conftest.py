@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # Small matrices on few cores: threads cost more than they give, in these tests and in the processes they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,29 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A busy machine is no failure: properties are about values, not about milliseconds.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+class ByPlace(LoadFileScheduling):
+    """A process does a file, or a folder of integration tests, whose files share a server or a cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return folder_of(nodeid) or str(super()._split_scope(nodeid))
+
+
+def folder_of(nodeid: str) -> str:
+    """The folder in which a test shares something with those of other files, or nothing."""
+    *folders, _ = nodeid.partition("::")[0].split("/")
+    return "/".join(folders) if folders[:2] == ["tests", "integration"] and len(folders) == 3 else ""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
+    return ByPlace(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that no process waits for another in the end."""
+    items.sort(key=lambda item: not folder_of(item.nodeid))
+
 
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
 CHAT_TEMPLATE = (

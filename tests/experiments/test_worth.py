@@ -4,8 +4,6 @@ import importlib
 import itertools
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from notewriter.evaluation import evaluate
 from notewriter.experiments import results
 from notewriter.experiments.origins import origins_of
 from notewriter.experiments.run import read_pipeline
+from notewriter.training import train
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
 SETS = ("choice", "2wikimultihopqa", "2wikimultihopqa_shuffled")
@@ -124,8 +123,8 @@ def trained(argv):
     write_training_record(folder, TrainingRecord(steps=25, hyperparameters={"batch_size": 8}, metrics={}))
 
 
-def run_commands(file, seeds, arms, train):
-    """Do the runs of some seeds and arms, and those that all arms share; `train` does a training."""
+def run_commands(file, seeds, arms, do_training):
+    """Do the runs of some seeds and arms, and those that all arms share; `do_training` does a training."""
     wanted = re.compile(
         r"((index )?the corpus larger|(first|second) (SFT on )?cloze questions"
         r"|gold evidence|passages of|fit the control"
@@ -136,7 +135,7 @@ def run_commands(file, seeds, arms, train):
         if wanted.match(run.title):
             _, command, *argv = run.command_line(1)
             if command == "train":
-                train(argv)
+                do_training(argv)
             else:
                 importlib.import_module(COMMANDS[command][0]).main(argv)
 
@@ -181,10 +180,13 @@ def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tm
     content["variables"] |= {"model_dir": str(tiny_model), "steps": 1}
     experiment.write_text(yaml.safe_dump(content))
 
-    def train(argv):
-        subprocess.run([sys.executable, "-m", "notewriter.cli", "train", *argv, "--save_strategy", "no"], check=True)
+    def launch(argv):
+        """In this process, which has the libraries at hand."""
+        module, *options = argv[argv.index("--module") + 1 :]
+        importlib.import_module(module).main([*options, "--save_strategy", "no"])
 
-    run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train)
+    monkeypatch.setattr(train, "launch", launch)
+    run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train.main)
     results.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
     assert "one seed" in page[: page.index("## Scores")]

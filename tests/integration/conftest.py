@@ -1,28 +1,17 @@
-"""One small real model, one vLLM server, one browser and one Slurm for all integration tests of a session."""
+"""One small real model and one browser for all integration tests of a process."""
 
-import importlib.util
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_cluster import Cluster, free_port, two_nodes
 
 from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.ground.errors import UserError
-from notewriter.models.server import Server, serve
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-
-SERVE_OPTIONS = {
-    "max_model_len": 2048,
-    "enforce_eager": True,
-    # A test tokenizes under other templates than the model's own.
-    "trust_request_chat_template": True,
-}
 
 CHROMIUM_FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -50,15 +39,6 @@ def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def vllm_server(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A vLLM server of SmolLM2-135M-Instruct that runs until the session ends."""
-    if importlib.util.find_spec("vllm") is None:
-        pytest.skip("vLLM is not installed")
-    with serve(str(smollm2), SERVE_OPTIONS, log=tmp_path_factory.mktemp("vllm") / "server.log") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """Selenium's driver of a headless Chromium that keeps what pages log."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -77,24 +57,6 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One Slurm of two nodes for all tests."""
-    with two_nodes(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster_env(tmp_path: Path) -> Path:
-    """The settings of this machine, one process a node."""
-    file = tmp_path / "cluster.env"
-    file.write_text(
-        f"PROCESSES_PER_NODE=1\nVENV={sys.prefix}\nRENDEZVOUS_PORT={free_port()}\nexport HF_HUB_OFFLINE=1\n"
-        f"export HF_DATASETS_CACHE={tmp_path}/cache\nexport OMP_NUM_THREADS=1\nLOGS={tmp_path}/ranks\n"
-    )
-    return file
-
-
-@pytest.fixture(scope="session")
 def vllm_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH whose package vllm is the stand-in."""
     site = tmp_path_factory.mktemp("site")
@@ -106,12 +68,3 @@ def vllm_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("vllm", "vllm/entrypoints"):
         (site / folder / "__init__.py").touch()
     return site
-
-
-@pytest.fixture
-def vllm(cluster_env: Path, vllm_package: Path, tmp_path: Path) -> Path:
-    """Jobs find the stand-in in place of vLLM; gives the file in which it tells of itself."""
-    told = tmp_path / "told.txt"
-    with open(cluster_env, "a") as settings:
-        settings.write(f"export PYTHONPATH={vllm_package}:{ROOT}:{ROOT}/tests\nexport VLLM_TOLD={told}\n")
-    return told

@@ -14,7 +14,7 @@ from slurm_cluster import Cluster, wait_until
 from notewriter.experiments import slurm
 from notewriter.experiments.run import Pipeline, read_pipeline
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.integration
 
 

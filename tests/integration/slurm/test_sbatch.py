@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from slurm_cluster import PATH, Cluster, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "slurm/train.sbatch"
 pytestmark = pytest.mark.integration
 

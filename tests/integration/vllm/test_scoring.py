@@ -80,7 +80,7 @@ async def test_the_methods_that_read_log_probabilities_run(client, method, optio
 
 
 def test_gold_answers_are_likelier_with_the_gold_evidence_than_with_no_note(vllm_server, tmp_path):
-    file = Path(__file__).parents[2].parent / "shared/data/2wikimultihopqa/train.json"
+    file = Path(__file__).parents[3].parent / "shared/data/2wikimultihopqa/train.json"
     if not file.exists():
         pytest.skip(f"needs {file}")
     questions = [each for each in load_questions(file)[:20] if not is_yes_no(each.answers)][:8]

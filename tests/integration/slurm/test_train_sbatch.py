@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "slurm/train.sbatch"
+SCRIPT = Path(__file__).parents[3] / "slurm/train.sbatch"
 pytestmark = pytest.mark.integration
 
 Job = Callable[[str], subprocess.Popen[str]]
