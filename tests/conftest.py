@@ -35,7 +35,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that no process waits for another in the end."""
+    """Folders come first: begun last, they would keep one process at work and leave the others idle."""
     items.sort(key=lambda item: not folder_of(item.nodeid))
 
 

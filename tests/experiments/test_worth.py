@@ -186,6 +186,8 @@ def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tm
         importlib.import_module(module).main([*options, "--save_strategy", "no"])
 
     monkeypatch.setattr(train, "launch", launch)
+    # What it would preload is for processes that it starts, and not for those of later tests.
+    monkeypatch.setattr(train, "find_library", lambda name: None)
     run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train.main)
     results.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
