@@ -109,7 +109,7 @@ def read_rows(
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
         first = 0
         try:
-            for rows in file.iter_batches(batch, columns=columns):
+            for rows in file.iter_batches(batch, columns=columns, use_threads=False):
                 yield from rows.to_pylist()
                 first += len(rows)
         except _UNREADABLE as error:
@@ -149,7 +149,9 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
         UserError: the file is not Parquet, or is damaged.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        # Arrow's threads outlive what they read, and now and then abort a process that ends (apache/arrow#34314): a
+        # training whose model is saved would count as failed. So nothing is read ahead, and batches are read without.
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
     except _UNREADABLE as error:
         reason = one_line(error)

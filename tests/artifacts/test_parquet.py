@@ -1,5 +1,8 @@
 """Parquet files that are damaged."""
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -62,3 +65,20 @@ def test_text_that_is_no_utf_8_is_named_with_its_rows(path, read):
     pyarrow.parquet.write_table(table.set_column(table.column_names.index("question_id"), "question_id", column), path)
     with pytest.raises(UserError, match=r"train\.parquet: rows \d+ to 19 are damaged .*utf-8"):
         read(path)
+
+
+READ = """
+import sys
+from pathlib import Path
+import psutil
+from notewriter.artifacts.parquet import read_rows
+
+before = psutil.Process().num_threads()
+assert list(read_rows(Path(sys.argv[1])))
+print(psutil.Process().num_threads() - before)
+"""
+
+
+def test_reading_leaves_no_thread_that_could_abort_the_end_of_a_process(path):
+    done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
