@@ -1,4 +1,4 @@
-"""Parquet files that are damaged."""
+"""Parquet files: damaged ones, and what reading leaves behind."""
 
 import subprocess
 import sys
