@@ -165,7 +165,7 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
         return sorted(path.name for path in (run / "disturbed").glob("checkpoint-*"))
 
     def back_in_the_queue(times: int) -> None:
-        wait_until(lambda: cluster.show(job)["Restarts"] == str(times), f"the queue for the {times}. time", 90)
+        wait_until(lambda: cluster.show(job)["Restarts"] == str(times), f"the queue for the {times}. time")
 
     try:
         slurm.submit(pipeline, cluster_env)
@@ -174,7 +174,7 @@ def test_a_training_that_loses_its_time_its_place_a_node_and_its_job_ends_like_o
         # Its time: what is left is less than the script asks to be warned of.
         both_ranks_are_in(1)
         cluster.run("scontrol", "update", f"jobid={job}", "timelimit=5")
-        wait_until(lambda: "time is nearly up" in log.read_text(), "Slurm's signal", 90)
+        wait_until(lambda: "time is nearly up" in log.read_text(), "Slurm's signal")
         cluster.run("scontrol", "update", f"jobid={job}", "timelimit=60")
         let_go(1)
         back_in_the_queue(1)

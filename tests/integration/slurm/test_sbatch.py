@@ -112,7 +112,7 @@ def test_a_server_over_two_nodes_tells_its_address_and_finishes_what_is_in_fligh
     cluster: Cluster, cluster_env: Path, vllm: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     with open(cluster_env, "a") as settings:
-        settings.write("export VLLM_DELAY=3\n")
+        settings.write("export VLLM_DELAY=10\n")
     log, folder = tmp_path / "job.out", tmp_path / "serve"
     address = folder / f"{tiny_model.name}.url"
     command = [
