@@ -24,7 +24,8 @@ from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
-from notewriter.models.roles import ModelArguments, Roles, served_models
+from notewriter.models.roles import ModelArguments, Roles, served_models, wanted_by
+from notewriter.models.servers import keep
 from notewriter.pages.differences import merged_differences
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.method import Method
@@ -71,6 +72,22 @@ def player(arguments: AskArguments, models: ModelArguments, folder: Path) -> Ite
     with served_models(models, folder) as roles:
         names = dict.fromkeys(endpoint.model for endpoint, _ in roles.values())
         yield Player(f"{arguments.method} with {', '.join(names)}", arguments, models, method, parts, roles)
+
+
+@contextmanager
+def served_together(sides: Sequence[tuple[AskArguments, ModelArguments]], folder: Path) -> Iterator[None]:
+    """Start the servers of all players at once, so that they share them, or else the devices.
+
+    Raises:
+        UserError: an option is not valid, or a server cannot be started.
+    """
+    for side in sides:
+        prepared(*side)
+    _, models = sides[0]
+    wanted = {each.key: each for _, own in sides for each in wanted_by(own).values()}
+    with keep() as kept:
+        kept.start([*wanted.values()], folder / "vllm.log", models.port, models.ready_timeout)
+        yield
 
 
 def changed(

@@ -1,8 +1,6 @@
 """Who may use the page: the person with the token, from this machine, and no other web page in their browser.
 
-Every program and every web page that is open on a machine can reach what listens on its loopback. The token keeps other
-users out. The Host header keeps out names that an attacker's DNS points here (DNS rebinding); Origin and
-Sec-Fetch-Site, and the cookie's SameSite, keep out other pages of the browser.
+The token keeps other users out; `ground.loopback`, and the cookie's SameSite, keep out other pages of the browser.
 """
 
 import secrets
@@ -12,6 +10,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from notewriter.ground.loopback import NAMES, is_of_a_page
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -34,8 +34,7 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self.app, self.token = app, token
         # Browsers leave HTTP's own port out.
-        end = "" if port == 80 else f":{port}"
-        self.hosts = {f"127.0.0.1{end}", f"localhost{end}"}
+        self.hosts = {name if port == 80 else f"{name}:{port}" for name in NAMES}
         # Cookies do not know ports: another page on this machine has its own.
         self.cookie = f"notewriter-{port}"
 
@@ -56,12 +55,9 @@ class Guard:
 
     def _refusal_or_login(self, request: Request) -> Response | None:
         """Why a request goes no further; None where it does."""
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if host not in self.hosts:
+        if request.headers.get("host", "") not in self.hosts:
             return _refuse("this page answers to 127.0.0.1 and localhost only")
-        if origin not in (None, f"http://{host}"):
-            return _refuse("the request comes from another page")
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        if is_of_a_page(request.headers):
             return _refuse("the request comes from another page")
         if request.url.path == "/" and self._is_token(request.query_params.get("token")):
             login = RedirectResponse("/", HTTPStatus.SEE_OTHER)

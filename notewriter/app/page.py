@@ -87,10 +87,12 @@ def main(argv: list[str]) -> None:
         players = []
         if asks:
             folder = Path(arguments.output_dir)
-            players.append(opened.enter_context(asking.player(arguments, models, folder)))
+            sides = [(arguments, models)]
             if page.beside is not None:
-                other = asking.changed(arguments, models, page.beside)
-                players.append(opened.enter_context(asking.player(*other, folder / "beside")))
+                sides.append(asking.changed(arguments, models, page.beside))
+                opened.enter_context(asking.served_together(sides, folder))
+            for side, own in zip(sides, (folder, folder / "beside"), strict=False):
+                players.append(opened.enter_context(asking.player(*side, own)))
         if judges:
             name = _checked(page.judge_name)
             items = sample(by_hand, draw)

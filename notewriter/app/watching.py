@@ -122,7 +122,12 @@ class Watching:
 
         def chart(request: Request) -> Response:
             of, name = (request.query_params.get(key, "") for key in ("of", "name"))
-            folders = {str(run.folder): run.folder for runs in self.groups().values() for run in runs if run.folder}
+            try:
+                groups = self.groups()
+            except UserError:
+                # The page says why.
+                groups = {}
+            folders = {str(run.folder): run.folder for runs in groups.values() for run in runs if run.folder}
             if of not in folders or name not in CHARTS:
                 return Response("no such run or chart\n", 404)
             return Response(_chart(folders[of], name).encode("utf-8", "replace"), media_type="image/svg+xml")

@@ -106,7 +106,7 @@ def read_rows(
     """
     with opened(path) as file:
         if missing := [column for column in required if column not in file.schema_arrow.names]:
-            raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a folder of the right kind")
+            raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a file of the right kind")
         first = 0
         try:
             for rows in file.iter_batches(batch, columns=columns, use_threads=False):
@@ -115,7 +115,7 @@ def read_rows(
         except _UNREADABLE as error:
             last = min(first + batch, file.metadata.num_rows) - 1
             raise UserError(
-                f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write it again"
+                f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write or download it again"
             ) from error
 
 
@@ -155,4 +155,4 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except _UNREADABLE as error:
         reason = one_line(error)
-        raise UserError(f"{path}: is not a readable Parquet file ({reason}); write it again") from error
+        raise UserError(f"{path}: is not a readable Parquet file ({reason}); write or download it again") from error

@@ -7,7 +7,6 @@ prompt tells), the model replies and nothing is trained. Each reply becomes a co
 and the reply as the assistant's turn, for `training/train_sft.py --data`.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +15,10 @@ from notewriter.artifacts.rollouts import GoldRollout
 from notewriter.artifacts.traces import Gold
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
-from notewriter.data.gold_evidence import written
+from notewriter.data.gold_evidence import told_answer, written
 from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
-from notewriter.evaluation.notes import note_quality
 from notewriter.ground.records import Message, Question, Sampling
-from notewriter.ground.text import normalise
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 
@@ -65,7 +62,7 @@ class WrittenRollout(HarvestRollout):
         text = await written(stage.kind, self.question, variables, self.search, words)
         if text is None:
             attempt.reason = UNKNOWN
-        elif stage.kind == "answer" and (text := _told_answer(messages, self.question)) is None:
+        elif stage.kind == "answer" and (text := told_answer(messages, self.question)) is None:
             attempt.reason = UNTOLD
         if text is not None:
             reply = self.resources.prompts.reply_with(stage.name, text, variables)
@@ -80,17 +77,3 @@ class WrittenRollout(HarvestRollout):
             attempt.rows = [row]
             self.trace.steps.append(Gold(stage.name, stage.role, messages, text))
         return text
-
-
-def _told_answer(messages: list[Message], question: Question) -> str | None:
-    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
-
-    A yes or no can be told by anything.
-    """
-    if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
-        return question.answers[0].strip()
-    evidence = "\n".join(message["content"] for message in messages).replace(question.question, "\n")
-    for answer in question.answers:
-        if note_quality(evidence, replace(question, answers=(answer,))).get("note_has_answer"):
-            return answer.strip()
-    return None

@@ -140,7 +140,10 @@ def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
 
 
 def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
-    """A question that compares two passages by two words that a sentence of each has."""
+    """A question that compares two passages by two words that a sentence of each has.
+
+    Both have them, so that "which" has no answer but a name drawn of the two: what there is to learn is the evidence.
+    """
     sentences = rng.choice(corpus.by_passage)
     first = sentences[0] if rng.random() < 0.5 else rng.choice(sentences)
     words = corpus.telling(first, name_of(first.passage))
@@ -154,7 +157,8 @@ def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
     second = rng.choice(others)
     names = [name_of(first.passage), name_of(second.passage)]
     rng.shuffle(names)
-    return _question(name, rng.choice(ALIKE).format(*shared, *names), names[0], first, second)
+    asked = rng.choice(ALIKE)
+    return _question(name, asked.format(*shared, *names), "yes" if asked.startswith("Are") else names[0], first, second)
 
 
 def name_of(passage: Passage) -> str:

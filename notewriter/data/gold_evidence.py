@@ -4,14 +4,14 @@ They use nothing that the model cannot see: a note has facts of the passages in 
 passage that the index can find. Pairs mark them (`chosen_source.kind`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from notewriter.evaluation.metrics.text import token_f1
 from notewriter.evaluation.notes import ANSWER, FACTS, first_words, note_quality
-from notewriter.ground.records import Passage, Question
+from notewriter.ground.records import Message, Passage, Question
 from notewriter.ground.text import normalise
 from notewriter.rollouts.controls import first_sentences, with_more
 from notewriter.rollouts.method import Kind
@@ -43,25 +43,26 @@ async def gold_query(question: Question, variables: Mapping[str, Any], search: S
     """A question about the title of the passage with the first fact that the note lacks and no query has asked for.
 
     None if there is no such fact, or the note does not mention the title, so that no model could know it; also None at
-    stages whose prompt has no note.
+    stages whose prompt has no note. ReSP's note has the queries that were asked.
     """
     note, asked = variables.get("note", ""), variables.get("queries", ())
     for fact in question.supporting_facts:
         if fact not in note:
             titles = [passage.title for passage in await search(fact, 3) if passage.title and fact in passage.text]
             query = f"What is known about {titles[0]}?" if titles and titles[0] in note else None
-            if query not in asked:
+            if query is None or (query not in asked and query not in note):
                 return query
     return None
 
 
 async def gold_status(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The adaptive decision according to the gold evidence."""
-    return f'{{"status": "{is_better(question, variables["best_note"], variables["new_note"])}"}}'
+    """The adaptive decision according to the gold evidence; None where none is known."""
+    better = is_better(question, variables["best_note"], variables["new_note"])
+    return None if better is None else f'{{"status": "{better}"}}'
 
 
 async def gold_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The gold answer; None if it is empty, as for an unanswerable question."""
+    """The gold answer, whether the prompt tells it or not (`told_answer`); None if empty, as of an unanswerable one."""
     return question.answers[0].strip() or None
 
 
@@ -91,10 +92,25 @@ async def written(
     return "\n".join(with_more(text.split("\n"), first_sentences(variables["passages"]), note_words))
 
 
-def is_better(question: Question, best_note: str, new_note: str) -> bool:
-    """Whether a new note has a higher `reference_score` than the current one, both whole."""
+def told_answer(messages: Sequence[Message], question: Question) -> str | None:
+    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
+
+    A yes or no can be told by anything.
+    """
+    if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
+        return question.answers[0].strip()
+    evidence = "\n".join(message["content"] for message in messages).replace(question.question, "\n")
+    for answer in question.answers:
+        if note_quality(evidence, replace(question, answers=(answer,))).get("note_has_answer"):
+            return answer.strip()
+    return None
+
+
+def is_better(question: Question, best_note: str, new_note: str) -> bool | None:
+    """Whether a new note has a higher `reference_score` than the current one, both whole; None without evidence."""
     question = replace(question, answers=_named_answers(question))
-    return (reference_score(new_note, question) or 0.0) > (reference_score(best_note, question) or 0.0)
+    best, new = reference_score(best_note, question), reference_score(new_note, question)
+    return None if best is None or new is None else new > best
 
 
 def at_hand(question: Question, variables: Mapping[str, Any]) -> Question:

@@ -1,7 +1,6 @@
 """The sampling rollout: a method runs as at inference, and at the trained stages its choices become pairs."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import Control, Gold, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
-from notewriter.data.gold_evidence import written
+from notewriter.data.gold_evidence import told_answer, written
 from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
 from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
@@ -162,7 +161,10 @@ class SamplingRollout(HarvestRollout):
             candidates = await self._drawn(stage, messages, sampling, sample, variables)
         if stage.name in self._recipe.gold_stages:
             words = self._recipe.gold_note_words
-            texts.append((Gold, await written(stage.kind, self.question, variables, self.search, words)))
+            gold = await written(stage.kind, self.question, variables, self.search, words)
+            if gold and stage.kind == "answer":
+                gold = told_answer(messages, self.question)
+            texts.append((Gold, gold))
         for step, text in texts:
             reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
             if text and reply and text not in candidates:
@@ -199,6 +201,7 @@ class SamplingRollout(HarvestRollout):
         if len(candidates) < 2:
             return Verdict(reason="fewer than two distinct candidates")
         key = _key(stage, messages)
+        refused: list[str] = []
         case = Case(
             question=self.question,
             kind=stage.kind,
@@ -213,13 +216,16 @@ class SamplingRollout(HarvestRollout):
             ask=self._ask_judge,
             reader=_Reader({}, self.resources.prompts, sampling=Sampling(0.0, 1.0), rollout=self),
             search=self.search,
-            finish=lambda text, number=0: self._finish(key, text, number),
-            next_query=lambda text: self._next_query(key, text),
+            finish=lambda text, number=0: self._finish(key, text, refused, number),
+            next_query=lambda text: self._next_query(key, text, refused),
             # Independent of the order in which questions, or the prompts of one, happen to run.
             random=random.Random(f"{self._recipe.seed} {self.question.id} {key}"),
             rules=self._recipe.rules,
         )
-        return await decide(self._recipe.judges[stage.name], case)
+        verdict = await decide(self._recipe.judges[stage.name], case)
+        # Without a pair the question counts as one to ask again.
+        found = verdict.rejected is not None or not refused
+        return verdict if found else replace(verdict, refusal=verdict.refusal or refused[0])
 
     async def _ask_judge(
         self, stage: Stage, json_schema: dict[str, Any] | None = None, sample: int = 0, **variables: Any
@@ -229,19 +235,27 @@ class SamplingRollout(HarvestRollout):
         sampling = replace(self.sampling(stage), json_schema=json_schema)
         return (await self.draw(stage, messages, sampling, sample)).text.strip()
 
-    async def _finish(self, key: str, text: str, number: int) -> str | None:
-        """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request."""
+    async def _finish(self, key: str, text: str, refused: list[str], number: int) -> str | None:
+        """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request.
+
+        What it says then is added to `refused`.
+        """
         continuation = Continuation(self, key, text, number=number)
         try:
             return await self._method.run(self.question.question, continuation, **self._options)
-        except RequestRefused:
+        except RequestRefused as refusal:
+            refused.append(str(refusal))
             return None
 
-    async def _next_query(self, key: str, text: str) -> str | None:
-        """The method's first query if `text` is the reply to the prompt `key`; None if it sends none."""
+    async def _next_query(self, key: str, text: str, refused: list[str]) -> str | None:
+        """The method's first query if `text` is the reply to the prompt `key`; None if it sends none, as `_finish`."""
         continuation = Continuation(self, key, text, until_search=True)
-        with contextlib.suppress(_Searched, RequestRefused):
+        try:
             await self._method.run(self.question.question, continuation, **self._options)
+        except _Searched:
+            pass
+        except RequestRefused as refusal:
+            refused.append(str(refusal))
         return continuation.query
 
     def _row(
@@ -331,6 +345,8 @@ class Continuation(Rollout):
     def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """Likewise where a control plays the role."""
         if completion := self._replayed(stage, messages):
+            # Later notes are written from what was read before, here too.
+            self.read(variables)
             return completion.text
         return super()._controlled(player, stage, messages, variables)
 

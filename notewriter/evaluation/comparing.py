@@ -149,10 +149,17 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
 
     Args:
         caption: the table's.
-        against: of `against_controls` or `against_constants`; p-values are corrected here.
+        against: of `against_controls` or `against_constants`; p-values are corrected here, for those that are shown.
         label: what the run is called.
     """
-    against = dict(zip(against, corrected([*against.values()]), strict=True))
+    tested = [
+        {name: paired for name, paired in comparison.items() if metric_named(name).better is not None}
+        for comparison in against.values()
+    ]
+    against = {
+        control: {**comparison, **scores}
+        for (control, comparison), scores in zip(against.items(), corrected(tested), strict=True)
+    }
     names = list(dict.fromkeys(metric for comparison in against.values() for metric in comparison))
     header = [""]
     for name in names:

@@ -171,6 +171,8 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                     f"{judged}: has judgements of answers that --retry_errors would replace; remove the folder, and "
                     "judge again afterwards: replies for answers that stay the same are in the judge's cache"
                 )
+            # With it the folder would count as finished, and now some questions have no trace.
+            (folder / "metrics.json").unlink(missing_ok=True)
             drop_errors(journal)
         if remaining(journal, questions):
             run_questions(

@@ -110,6 +110,8 @@ class Experiment(Results):
 
     def best_control(self, metric: str) -> str:
         """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
+        if not self.chosen_on:
+            return ""
         scores = {cell: score(metric, list(self.runs[cell, self.chosen_on].values())) for cell in self.controls}
         means = {cell: each.interval.mean for cell, each in scores.items() if each}
         return max(means, key=means.__getitem__) if means and len(means) == len(self.controls) else ""
@@ -131,7 +133,7 @@ class Experiment(Results):
                 if (each := difference(metric, self.runs[control, of], self.runs[cell, of]))
             }
             for metric, control in best.items()
-            if control and self.chosen_on
+            if control
         }
 
     def folders(self, cell: str) -> list[Path]:
@@ -166,6 +168,8 @@ def read_experiment(
         if key in pipeline.results
     }
     results = typed.read(content, Results, place)
+    if both := results.cells.keys() & dict(cells or {}):
+        raise UserError(f"{place}: cells: {min(both)!r} is there; call yours otherwise in --cells")
     results = replace(results, cells=results.cells | dict(cells or {}))
     metrics = results.metrics
     if "note_fact_recall" in metrics and "note_words" not in metrics:
@@ -177,7 +181,7 @@ def read_experiment(
     _check_names(place, "metrics", metrics, [*METRICS, *NEXT_SEARCH])
     for test in experiment.primary:
         first, second = test.compare
-        if first == BEST and (not experiment.controls or experiment.chosen_on not in experiment.sets):
+        if first == BEST and not (experiment.controls and experiment.chosen_on):
             raise UserError(f"{place}: primary: {BEST!r} needs controls, and chosen_on, one of the sets")
         _check_names(place, "primary", [second, *([] if first == BEST else [first])], list(experiment.cells))
         _check_names(place, "primary", [test.metric], metrics)
@@ -185,6 +189,7 @@ def read_experiment(
     points = [cell for curve in experiment.curves.values() for _, cell in curve]
     _check_names(place, "curves", points, list(experiment.cells))
     _check_names(place, "controls", experiment.controls, list(experiment.cells))
+    _check_names(place, "chosen_on", list(filter(None, [experiment.chosen_on])), list(experiment.sets))
     _check_names(place, "notes", experiment.notes, list(experiment.cells))
     for cell, path in experiment.cells.items():
         here = f"{place}: cells: {cell}"

@@ -51,9 +51,10 @@ def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
 
     Args:
         pipeline: the runs.
-        at_once: how many go on side by side, each as soon as those that it comes after are finished. With 1 they run in
-            the order of the file, and the first that fails ends the pipeline; with more, those that do not come after
-            one that has failed go on.
+        at_once: how many go on side by side. With 1 they run in the order of the file, and the first that fails ends
+            the pipeline. With more, a run starts as soon as those that it comes after have ended, and consecutive runs
+            that share a server as soon as all have that they come after; those that do not come after one that has
+            failed go on.
 
     Raises:
         UserError: a run fails; gives its reason and its log.
@@ -113,15 +114,15 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
     working: dict[Future[None], list[Run]] = {}
 
     def is_ready(members: list[Run]) -> bool:
-        before = [each for run in members for each in pipeline.before(run)]
-        return all(each in members or each.title in outputs for each in before)
+        ahead = [run for others in (*waiting, *working.values()) if others is not members for run in others]
+        return not any(each in ahead for run in members for each in pipeline.before(run))
 
     with ThreadPoolExecutor(at_once) as pool:
         try:
             while True:
                 for members in list(filter(is_ready, waiting))[: at_once - len(working)]:
                     waiting.remove(members)
-                    working[pool.submit(_work, pipeline, members, at_once, outputs, stopping)] = members
+                    working[pool.submit(_work, pipeline, members, at_once, outputs, failures, stopping)] = members
                 if not working:
                     break
                 for future in wait(working, return_when=FIRST_COMPLETED).done:
@@ -129,40 +130,61 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
                     try:
                         future.result()
                     except UserError as error:
-                        failures.append(error)
-                        sys.stdout.write(f"{error}\n")
+                        _fail(error, failures)
         except BaseException:
             stopping.set()
             raise
     if failures:
         left = len(pipeline.runs) - len(outputs) - len(failures)
         others = f"; {len(failures) - 1} more failed" if len(failures) > 1 else ""
-        raise UserError(f"{failures[0]}{others}" + (f"; {left} that come after were not started" if left else ""))
+        raise UserError(f"{failures[0]}{others}" + (f"; {left} more were not started" if left else ""))
     return outputs[pipeline.runs[-1].title]
 
 
 def _work(
-    pipeline: Pipeline, members: Sequence[Run], at_once: int, outputs: dict[str, str], stopping: threading.Event
+    pipeline: Pipeline,
+    members: Sequence[Run],
+    at_once: int,
+    outputs: dict[str, str],
+    failures: list[UserError],
+    stopping: threading.Event,
 ) -> None:
-    """Do runs with one server, a line each when it is done; sets the `outputs` by their titles."""
+    """Do runs with one server, a line each when it is done; sets the `outputs` by their titles.
+
+    One that comes after a run without an output is left out.
+
+    Raises:
+        UserError: the server does not start.
+    """
     # As many servers, and trainings beside them, may be on one GPU.
     beside = {} if runs_on_cpu() else {"gpu_memory_utilization": int(100 * GPU_SHARE / at_once) / 100}
     with keep(pipeline.logs) as servers:
         for run in members:
+            if any(each.title not in outputs for each in pipeline.before(run)):
+                continue
             start, printed = time.monotonic(), ""
             if skipped := run.skipped():
                 headline = f"skipped: {skipped}"
             else:
                 if run.serve and run.missing():
                     _start_server(run, servers, pipeline.logs / f"server-of-{members[0].slug}.log", beside)
-                for shard in range(1, run.shards + 1):
-                    printed = _run(run, shard, pipeline.log(run, shard), servers, stopping)
+                try:
+                    for shard in range(1, run.shards + 1):
+                        printed = _run(run, shard, pipeline.log(run, shard), servers, stopping)
+                except UserError as error:
+                    _fail(error, failures)
+                    continue
                 headline = _headline(printed)
             outputs[run.title] = printed
             place = f"[{len(outputs):2}/{len(pipeline.runs)}]"
             line = f"{place} {run.title:{_width(pipeline)}}{time.monotonic() - start:6.0f} s  {headline}\n"
             sys.stdout.write(line)
             sys.stdout.flush()
+
+
+def _fail(error: UserError, failures: list[UserError]) -> None:
+    failures.append(error)
+    sys.stdout.write(f"{error}\n")
 
 
 def _width(pipeline: Pipeline) -> int:

@@ -55,7 +55,7 @@ def curves(experiment: Experiment) -> str:
     """The first score over the numbers that curves name, a panel for each set; empty before any cell ran."""
     metric = experiment.metrics[0]
     numbers = [number for curve in experiment.curves.values() for number, _ in curve]
-    best = experiment.best_control(metric) if experiment.chosen_on else ""
+    best = experiment.best_control(metric)
     panels = []
     for of, title in experiment.sets.items():
         lines: dict[str, list[tuple[float, float]]] = {}

@@ -36,28 +36,36 @@ def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:
     order = {place: number for number, place in enumerate(planned)}
 
     def place_of(row: Note) -> tuple[str, str, int]:
-        return row["set"], row["question_id"], order.get((row["cell"], row["set"], row["seed"]), len(planned))
+        return row["set"], row["question_id"], order.get(_place(row), len(planned))
 
     rows.sort(key=lambda each: place_of(each[0]))
     return Notes([row for row, _ in rows], [scores for _, scores in rows], published.sections)
 
 
 def check_kept(path: Path, experiment: Experiment, notes: Notes) -> None:
-    """Check that no run of the experiment is lost of those whose notes were published at a path.
+    """Check that no run of the experiment is lost of those whose notes were published at a path, nor their passages.
 
     Raises:
         UserError: one is; names it.
     """
-    if path.is_file():
-        kept = {(row["cell"], row["set"], row["seed"]) for row in notes.rows}
-        wanted = {(*place, seed) for place in experiment.runs for seed in experiment.planned(*place)}
-        lost = wanted - kept
-        for row in read_notes(path).rows:
-            if (place := (row["cell"], row["set"], row["seed"])) in lost:
-                raise UserError(
-                    f"{path}: has the notes of {place[0]} on {place[1]}, seed {place[2]}, whose run is gone; "
-                    f"keep them with --from_notes {path}, or remove the file"
-                )
+    if not path.is_file():
+        return
+    wanted = {(*place, seed) for place in experiment.runs for seed in experiment.planned(*place)}
+    kept = {_place(row) for row in notes.rows}
+    with_passages = {_place(row) for row in notes.rows if row["passages"]}
+    for row in read_notes(path).rows:
+        place = _place(row)
+        if place not in wanted or place in (with_passages if row["passages"] else kept):
+            continue
+        gone = "whose questions or passages are gone" if place in kept else "whose run is gone"
+        raise UserError(
+            f"{path}: has the notes of {place[0]} on {place[1]}, seed {place[2]}, {gone}; "
+            f"keep them with --from_notes {path}, or remove the file"
+        )
+
+
+def _place(row: Note) -> tuple[str, str, int | None]:
+    return row["cell"], row["set"], row["seed"]
 
 
 def are_in(folders: Experiment, experiment: Experiment) -> bool:

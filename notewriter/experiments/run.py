@@ -56,6 +56,10 @@ RESULTS = {
     "report": ("--output", ""),
     "results": ("--output", ""),
     "fit-control": ("--output", ""),
+    "cloze": ("--output", ""),
+    "worth": ("--output", ""),
+    "inspect": ("--output", ""),
+    "merge": ("--output_dir", "config.json"),
 }
 """Command of notewriter -> the option that says where it writes, and the file there that it writes last."""
 

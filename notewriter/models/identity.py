@@ -38,6 +38,12 @@ def of_base(name_or_path: str) -> str:
 
 
 def _of_model(path: str, revision: str = "main") -> str | None:
-    content = Checkpoint(path, revision).fingerprint()
+    model = Checkpoint(path, revision)
+    content = model.fingerprint()
     # For an unknown model this is its name, which the configuration has already.
-    return None if content == path else content
+    if content == path:
+        return None
+    # An adapter's will be another one once its base is downloaded.
+    if model.folder.is_dir() and model.is_adapter and model.base.fingerprint() == model.base.path:
+        return None
+    return content

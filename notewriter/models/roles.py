@@ -268,19 +268,7 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     """
     check(arguments)
     check_endpoints(arguments)
-    policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
-    played = {role: value for role, value in (arguments.models | {"policy": policy}).items() if "control" not in value}
-    models = {role: _model(value, arguments) for role, value in played.items()}
-    wanted: dict[str, Wanted] = {}
-    for role, model in models.items():
-        if path := model.serve:
-            options = {**arguments.serve_options, **model.serve_options}
-            own = Wanted(path, options, model.replicas or arguments.replicas)
-            if wanted.setdefault(path, own) != own:
-                raise UserError(
-                    f"models: {role}: {path} has other serve_options or replicas in another role; give it one"
-                )
-            check_template(Checkpoint(path).tokenizer, model.chat_template_kwargs, options.get("chat_template"))
+    models, wanted = _models(arguments), wanted_by(arguments)
     logs = {model.serve: log_dir / f"vllm-{role}.log" for role, model in reversed(models.items()) if model.serve}
     with use(list(wanted.values()), logs, arguments.port, arguments.ready_timeout) as running:
         roles: Roles = {}
@@ -292,6 +280,32 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
                 model = replace(model, base_url=running[path].base_url, model=name, identity=identity)
             roles[role] = (model, servers)
         yield roles
+
+
+def wanted_by(arguments: ModelArguments) -> dict[str, Wanted]:
+    """The checkpoints that are to be served here for all roles, by path.
+
+    Raises:
+        UserError: roles want one checkpoint in two ways, or its chat template does not know the variables that it gets.
+    """
+    wanted: dict[str, Wanted] = {}
+    for role, model in _models(arguments).items():
+        if path := model.serve:
+            options = {**arguments.serve_options, **model.serve_options}
+            own = Wanted(path, options, model.replicas or arguments.replicas)
+            if wanted.setdefault(path, own) != own:
+                raise UserError(
+                    f"models: {role}: {path} has other serve_options or replicas in another role; give it one"
+                )
+            check_template(Checkpoint(path).tokenizer, model.chat_template_kwargs, options.get("chat_template"))
+    return wanted
+
+
+def _models(arguments: ModelArguments) -> dict[str, ModelOfRole]:
+    """Role -> its model, without the roles that controls play."""
+    policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
+    roles = arguments.models | {"policy": policy}
+    return {role: _model(value, arguments) for role, value in roles.items() if "control" not in value}
 
 
 def _model(value: dict[str, Any], arguments: ModelArguments) -> ModelOfRole:

@@ -106,8 +106,8 @@ class Server:
             self._process = self._start()
             self.wait_until_ready()
 
-    def wait_until_ready(self) -> None:
-        """Wait until the server answers, or is stopped.
+    def wait_until_ready(self, given_up: threading.Event | None = None) -> None:
+        """Wait until the server answers, is stopped, or is given up.
 
         Raises:
             UserError: it died (quotes the error in its log), or is not ready in time.
@@ -117,7 +117,7 @@ class Server:
             if now - logged >= TELL:
                 logged = now
                 logger.info("%s: starting, after %.0f s (log: %s)", self.model, now - began, self._log)
-            if self._stopped:
+            if self._stopped or (given_up and given_up.is_set()):
                 return
             if self._process.poll() is not None:
                 raise UserError(f"the vLLM server for {self.model} did not start; {self._log_error()}")
@@ -193,13 +193,14 @@ def serve(
     place: Place = THIS_MACHINE,
     host: str = LOOPBACK,
     ready_timeout: float = READY_TIMEOUT,
+    given_up: threading.Event | None = None,
 ) -> Iterator[Server]:
     """Serve a checkpoint with vLLM while the block runs; its output goes to the file `log`.
 
     `options` are vLLM's own (`dtype`, `max_model_len`, `tensor_parallel_size`, ...); for `dtype` see
     `with_defaults`. `port` defaults to a free one, `host` is the address to listen at, `place` where it runs; on
     nodes of a Slurm job it listens at all addresses, with a key (`ensure_key`). The server stops with the block, on
-    Ctrl-C and, on Linux, when this process is killed.
+    Ctrl-C and, on Linux, when this process is killed. `given_up` ends the wait for it.
 
     Raises:
         UserError: the path is not a model, an option is refused, vLLM is not installed, the log cannot be written,
@@ -220,7 +221,7 @@ def serve(
         ensure_key()
     server = Server(model, options, _claim_port(port), log, ready_timeout, place, host)
     try:
-        server.wait_until_ready()
+        server.wait_until_ready(given_up)
         yield server
     finally:
         server.stop()

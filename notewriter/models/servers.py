@@ -20,8 +20,9 @@ or in another one, whose `--serve PATH` finds them by an environment variable:
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -153,7 +154,7 @@ class Servers:
     ) -> list[Server]:
         """Start the servers of a model, concurrently, since each takes minutes.
 
-        Without places it is a single one, which chooses its devices itself.
+        Without places it is a single one, which chooses its devices itself. When one fails, the others are given up.
         """
         if where is None:
             return [self._stack.enter_context(start(log=log, port=port))]
@@ -163,12 +164,22 @@ class Servers:
             _bypass_proxies({place.nodes[0] for place in where})
         ports = [port] if port else free_ports(len(where))
 
+        given_up = threading.Event()
+
         def start_at(number: int) -> Server:
             own_log = log.with_stem(f"{log.stem}-{number}")
-            return self._stack.enter_context(start(log=own_log, port=ports[number], place=where[number]))
+            server = start(log=own_log, port=ports[number], place=where[number], given_up=given_up)
+            return self._stack.enter_context(server)
 
         with ThreadPoolExecutor(len(where)) as pool:
-            return list(pool.map(start_at, range(len(where))))
+            starting = [pool.submit(start_at, number) for number in range(len(where))]
+            try:
+                for each in as_completed(starting):
+                    each.result()
+            except BaseException:
+                given_up.set()
+                raise
+        return [each.result() for each in starting]
 
     def close(self) -> None:
         """Stop all of them."""
@@ -196,13 +207,16 @@ class Kept:
     ) -> None:
         """Start servers that stay until the end of the block; those that are up already are not started again.
 
-        The arguments are those of `Servers.start`, with one log for all.
+        The arguments are those of `Servers.start`, with one log for all, or several that are numbered.
 
         Raises:
             UserError: there are too few devices, or a server does not start.
         """
         missing = [each for each in wanted if each.key not in self._up()]
-        logs = dict.fromkeys((each.path for each in missing), log)
+        several = len(missing) > 1
+        logs = {
+            each.path: log.with_stem(f"{log.stem}-{number}") if several else log for number, each in enumerate(missing)
+        }
         self._lasting.start(missing, logs, port, ready_timeout, beside=beside)
 
     def ask(
@@ -213,8 +227,7 @@ class Kept:
         Raises:
             UserError: a server does not start, now or when it was asked for before: it is not tried again.
         """
-        keys = {each.path: each.key for each in wanted}
-        asked = frozenset(keys.values())
+        asked = frozenset(each.key for each in wanted)
         if asked in self._failures:
             raise UserError(self._failures[asked])
         if not asked <= self._up().keys():
@@ -229,7 +242,8 @@ class Kept:
                 self._failures[asked] = str(error)
                 self.release()
                 raise
-        return {path: self._up()[key] for path, key in keys.items()}
+        # Their keys may be others now: vLLM has downloaded a base of the hub, whose commit is known since.
+        return {each.path: self._up()[each.key] for each in wanted}
 
     def release(self) -> None:
         """Stop the servers that the latest run started."""

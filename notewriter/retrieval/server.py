@@ -20,6 +20,7 @@ from annotated_types import Interval, MinLen
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
+from notewriter.ground.loopback import NAMES, is_of_a_page
 from notewriter.ground.typed import misfit
 from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
@@ -154,8 +155,14 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
         except asyncio.CancelledError:
             return answer(503, {"detail": "the server stops"})
 
+    def is_foreign(request: Request) -> bool:
+        name = request.headers.get("host", "").partition(":")[0]
+        return is_of_a_page(request.headers) or (arguments.host in NAMES and name not in NAMES)
+
     async def respond(request: Request) -> Response:
         nonlocal waiting
+        if is_foreign(request):
+            return answer(403, {"detail": "the request comes from a web page, or calls this machine by another name"})
         try:
             body = _read(await _body(request))
         except ValueError as error:

@@ -48,8 +48,9 @@ async def expected_calls(
         return calls / max(1, of)
     if work is None or list(parts) != without_models(parts) or any(PAID & part.keys() for part in parts):
         return None
-    settings = {name: getattr(resources, name) for name in ("prompts", "retriever", "sampling", "stage_sampling")}
-    stage = Rehearsal({}, count=lambda _: 0, share=0.1, tokens_a_word=1.3, controls=resources.controls, **settings)
+    names = ("clients", "prompts", "retriever", "sampling", "stage_sampling", "controls")
+    settings = {name: getattr(resources, name) for name in names}
+    stage = Rehearsal(count=lambda _: 0, share=0.1, tokens_a_word=1.3, **settings)
     usage = Usage()
     sample = questions[:REHEARSED]
     try:

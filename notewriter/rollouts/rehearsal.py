@@ -145,7 +145,11 @@ def rehearse(
     count, tokens_a_word, counted_with = _counter(
         dry.tokenizer or (models.serve and Checkpoint(models.serve).tokenizer), models.chat_template_kwargs
     )
-    resources = Rehearsal({}, count=count, share=dry.reply_share, tokens_a_word=tokens_a_word, **settings_of(models))
+    # Whose calls are counted and not made: all roles but those that a control plays.
+    played: dict[str, Any] = {role: None for role, value in models.models.items() if "control" not in value}
+    resources = Rehearsal(
+        played, count=count, share=dry.reply_share, tokens_a_word=tokens_a_word, **settings_of(models)
+    )
 
     async def run() -> list[dict[str, Any]]:
         async with open_chain(without_models(retriever)) as chain:

@@ -88,12 +88,17 @@ class Rollout:
         """
         if "passages" not in variables and player.write is not empty:
             raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
-        passages = variables.get("passages", ())
-        self._read.update((passage.id, passage) for passage in passages)
+        passages = self.read(variables)
         source = [*self._read.values()] if stage.kind == "updated note" else passages
         asked = variables.get("query") or variables.get("question") or self.question.question
         number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
         return player.reply(stage, replace(self.question, question=asked), source, number)
+
+    def read(self, variables: Mapping[str, Any]) -> Sequence[Passage]:
+        """The passages in a prompt, which a control remembers for later notes."""
+        passages: Sequence[Passage] = variables.get("passages", ())
+        self._read.update((passage.id, passage) for passage in passages)
+        return passages
 
     def text(self, name: str, **variables: Any) -> str:
         """A text that a method puts into a chat itself, from `<name>.jinja` in its folder or in `prompts_dir`."""

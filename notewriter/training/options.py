@@ -164,7 +164,8 @@ class BatchConfiguration(_TrainingArguments):
         default=None,
         metadata={
             "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
-            "that one configuration means the same training on one GPU and on eight."
+            "that one configuration means the same training on one GPU and on eight (KTO's divergence is of the rows "
+            "that all processes score at once, and differs)."
         },
     )
     keep_weights: bool = field(
@@ -190,7 +191,7 @@ class BatchConfiguration(_TrainingArguments):
             else:
                 self.use_cpu = True
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        self._set_accumulation(processes)
+        self.accumulate(processes)
         self._check_resumable()
         super().__post_init__()  # type: ignore[no-untyped-call]
         self._check_loading()
@@ -200,8 +201,12 @@ class BatchConfiguration(_TrainingArguments):
                 "and --accelerate ddp or another of its profiles"
             )
 
-    def _set_accumulation(self, processes: int) -> None:
-        """Accumulate as many forwards as `total_batch_size` has."""
+    def accumulate(self, processes: int) -> None:
+        """Accumulate as many forwards of so many processes as `total_batch_size` has.
+
+        Raises:
+            UserError: that is not a whole number of them.
+        """
         if self.per_device_train_batch_size < 1:
             raise UserError(f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1")
         if self.total_batch_size is None:
@@ -353,6 +358,8 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
     for _names, _metadata in MARKS:
         marked(_kind, _names, **_metadata)
+# Of so many rows KTO estimates its divergence.
+marked(KTOConfiguration, ("per_device_train_batch_size",), effect=True)
 
 
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:

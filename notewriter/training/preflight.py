@@ -17,7 +17,7 @@ from typing import Annotated
 from annotated_types import Interval
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from trl import ModelConfig
+from trl import ModelConfig, pack_dataset
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.artifacts import shortcuts
@@ -78,16 +78,22 @@ def main(argv: list[str]) -> None:
         prog="notewriter preflight",
         description=__doc__,
     )
+    training.accumulate(machine.gpus)
     shared = isinstance(arguments, DPOArguments) and arguments.prefix_sharing
+    packed = training.max_length if isinstance(training, SFTConfiguration) and training.packing else None
     if machine.rows:
         completions = (machine.completion_tokens,) * (2 if isinstance(arguments, PairArguments) else 1)
         one = cost_model.load_of(trained_apart([(machine.prompt_tokens, *completions)], training), shared)
-        size = replace(one, rows=machine.rows * one.rows, forward_tokens=machine.rows * one.forward_tokens)
+        count = -(-machine.rows // max(packed // one.longest, 1)) if packed else machine.rows * one.rows
+        size = replace(one, rows=count, forward_tokens=machine.rows * one.forward_tokens)
     else:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
         size = cost_model.load_of(trained_apart(sizes_of(dataset), training), shared)
+        if packed:
+            with writing(rows.cache()):
+                size = replace(size, rows=len(pack_dataset(dataset.select_columns(["input_ids"]), packed)))
     half, shape = cost_model.in_half_precision(argv), cost_model.shape_of(model)
     needed = cost_model.estimate(shape, size, machine, training, model, half, arguments.peak_tflops)
     sys.stdout.write(cost_model.table(needed))

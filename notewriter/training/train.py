@@ -62,8 +62,12 @@ def main(argv: list[str]) -> None:
         importlib.import_module(module).main(["--help"])
     file = profile(options.accelerate or default_profile())
     settings: dict[str, Any] = read_mapping(file)[1]
-    processes = options.num_processes or processes_of(settings, int(options.num_machines or 1))
-    command = ["--config_file", str(file), "--num_processes", str(processes)]
+    # What a file of one's own says of machines and processes is what `accelerate config` was told.
+    of_profile = processes_of(settings, options.num_machines or 1) if file.parent == PROFILES else None
+    processes = options.num_processes or of_profile or settings.get("num_processes")
+    command = ["--config_file", str(file)]
+    if told := options.num_processes or of_profile:
+        command += ["--num_processes", str(told)]
     if processes == 1 and not settings.get("use_cpu") and torch.cuda.device_count() > 1:
         # One process that sees several GPUs would divide each batch among them (`options.check_devices`).
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(0, 1)
@@ -71,7 +75,7 @@ def main(argv: list[str]) -> None:
         os.environ.setdefault("LD_PRELOAD", allocator)
     for name in ("log_dir", *SEVERAL_MACHINES):
         if (value := getattr(options, name)) is not None:
-            command += [f"--{name}", value]
+            command += [f"--{name}", str(value)]
     if code := launch([*command, "--module", module, *training]):
         sys.exit(code)
 
@@ -92,10 +96,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"how processes share the work: {', '.join(profiles())}, or a file that `accelerate config` wrote; by "
         "default cpu, single or ddp, whichever this machine is",
     )
-    parser.add_argument("--num_processes", type=int, metavar="N", help="by default a process for each GPU")
+    parser.add_argument(
+        "--num_processes", type=int, metavar="N", help="by default a process for each GPU, or what your own file says"
+    )
     parser.add_argument("--log_dir", metavar="FOLDER", help="where each process writes its log")
     for name, text in SEVERAL_MACHINES.items():
-        parser.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=text)
+        kind = str if name.endswith("ip") else int
+        parser.add_argument(f"--{name}", type=kind, metavar=name.rpartition("_")[2].upper(), help=text)
     return parser
 
 

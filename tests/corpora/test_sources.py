@@ -179,9 +179,14 @@ def test_a_file_of_another_format_is_not_read_to_its_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "name"), [("wiki-18", "a.jsonl.gz"), ("wiki-18", "a.jsonl.bz2"), ("wikipedia", "a.parquet")]
+    ("source", "name", "problem"),
+    [
+        ("wiki-18", "a.jsonl.gz", "is truncated or damaged"),
+        ("wiki-18", "a.jsonl.bz2", "is truncated or damaged"),
+        ("wikipedia", "a.parquet", "is not a readable Parquet file"),
+    ],
 )
-def test_a_truncated_download_is_an_error(source, name, tmp_path):
+def test_a_truncated_download_is_an_error(source, name, problem, tmp_path):
     path = tmp_path / name
     line = "".join(json.dumps({"id": str(i), "contents": f"T\n{i * 7919}"}) + "\n" for i in range(5000)).encode()
     if source == "wikipedia":
@@ -189,7 +194,7 @@ def test_a_truncated_download_is_an_error(source, name, tmp_path):
     else:
         path.write_bytes(gzip.compress(line) if name.endswith("gz") else bz2.compress(line))
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(UserError, match="truncated or damaged"):
+    with pytest.raises(UserError, match=problem + ".* download it again"):
         build(source, path, tmp_path / "out")
 
 
@@ -202,7 +207,7 @@ def test_a_dump_whose_text_is_not_utf_8_is_an_error(tmp_path):
 
 def test_a_parquet_file_of_something_else_is_an_error(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="has no column 'id'"):
+    with pytest.raises(UserError, match=r"a\.parquet: lacks the column\(s\) id, url, title"):
         build("wikipedia", tmp_path, tmp_path / "out")
 
 

@@ -363,9 +363,9 @@ def test_a_quota_keeps_the_pairs_of_the_first_questions(build):
 
 
 def test_a_stage_that_has_its_quota_is_no_longer_sampled_and_when_all_have_theirs_the_run_ends(build):
-    stages = {"deepnote/init_note": "reference", "vanilla/answer": "metric"}
+    stages = {"deepnote/init_note": "reference", "vanilla/answer": "chance"}
     quotas = {"deepnote/init_note": 3, "vanilla/answer": 1}
-    folder = build(stages=stages, gold_stages=list(stages), quotas=quotas, quota_block=1, dev_share=0.0)
+    folder = build(stages=stages, gold_stages=["deepnote/init_note"], quotas=quotas, quota_block=1, dev_share=0.0)
     records = [record for _, record in jsonl.read(folder / "rollouts.jsonl")]
     # Every question has a pair at both stages; what one samples depends on those up to the one before the last.
     sampled = sorted([row["stage"] for row in record["rows"]] for record in records)

@@ -52,6 +52,13 @@ def test_both_sentences_of_passages_that_are_alike_have_the_words_that_compare_t
     assert any("silent" in question.question and "drama" in question.question for question in made)
 
 
+def test_what_both_passages_have_is_a_yes_and_which_of_them_a_name_of_theirs():
+    made = questions(cloze.alike, FILM, Passage("0", "High Tide", "High Tide is a silent drama of 1921."))
+    answers = {(question.question.split()[0], question.answers) for question in made}
+    assert ("Are", ("yes",)) in answers
+    assert {answer for first, (answer,) in answers if first == "Which"} <= {"Low Tide", "High Tide"}
+
+
 def test_words_of_every_passage_tell_nothing():
     hill = corpus(FILM).by_passage[-1][0]
     assert corpus(FILM).telling(hill) == ["99"]

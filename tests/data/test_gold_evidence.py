@@ -84,6 +84,12 @@ async def test_a_gold_query_that_was_asked_already_is_not_repeated():
     assert await gold_query(QUESTION, variables, search) is None
 
 
+async def test_a_gold_query_that_stands_in_the_note_already_is_not_repeated():
+    """As in ReSP, whose note has the questions that were asked."""
+    note = "What is known about Osk? Not found.\nMira sings."
+    assert await gold_query(QUESTION, {"note": note}, search) == "What is known about Mira?"
+
+
 @pytest.mark.parametrize("note", [f"{MOTHER} {BIRTH}", "Nothing is known.", "Osk keeps a bridge."])
 async def test_there_is_no_gold_query_if_nothing_is_missing_or_the_title_is_unknown(note):
     expected = "What is known about Osk?" if "Osk" in note and MOTHER not in note else None
@@ -101,6 +107,12 @@ async def test_the_gold_decision_is_one_that_deepnote_reads():
     for best_note, new_note, better in (("", MOTHER, True), (MOTHER, "No idea.", False), (MOTHER, MOTHER, False)):
         reply = await gold_status(QUESTION, {"best_note": best_note, "new_note": new_note}, search)
         assert parse_status(reply) is better is is_better(QUESTION, best_note, new_note)
+
+
+async def test_there_is_no_gold_decision_where_no_evidence_is_known():
+    unknown = Question("q", "Was Osk born in Tolen?", ("yes",))
+    assert await gold_status(unknown, {"best_note": "", "new_note": MOTHER}, search) is None
+    assert is_better(unknown, "", MOTHER) is None
 
 
 async def test_the_gold_answer_is_the_first_and_never_empty():

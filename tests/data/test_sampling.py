@@ -404,6 +404,16 @@ async def test_a_step_that_continued_with_the_gold_evidence_says_so_in_the_trace
     assert [step["kind"] for step in trace.to_dict()["steps"]] == ["retrieve", "gold", "generate"]
 
 
+async def test_the_gold_answer_is_a_candidate_where_the_prompt_tells_it(roll_out):
+    """The model would otherwise learn to answer from memory."""
+    recipe = {"gold_stages": frozenset({"deepnote/answer"})}
+    told = {"notes": always(BIRTH), "answer": by_sampler("Fulda", otherwise="Osk"), "options": {"max_step": 0}}
+    _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, recipe=recipe, **told)
+    assert harvest.rows[0]["chosen_source"] == {"kind": "gold"}
+    _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, recipe=recipe, **told | {"notes": always(MOTHER)})
+    assert not harvest.rows
+
+
 async def test_what_the_model_wrote_itself_is_not_gold(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/answer"})}
     answers = by_sampler("Tolen", otherwise="Fulda")
@@ -648,6 +658,17 @@ async def test_if_every_continuation_is_refused_there_is_no_pair_and_the_method_
         "the endpoint refused the request",
     ]
     assert trace.error == "too long"
+
+
+async def test_a_prompt_without_a_pair_for_refused_continuations_counts_as_one_to_ask_again(roll_out):
+    def refuses(prompt, sampling, sample):
+        raise RequestRefused("too long")
+
+    tried = TRIED | {"answer": refuses}
+    _, harvest, trace, _ = await roll_out({"deepnote/init_note": outcome}, to_the_end=False, **tried, **FIRST_NOTE)
+    assert [attempt.verdict.refusal for attempt in harvest.attempts] == ["too long"]
+    # The rollout itself, which ends at the note, was refused nothing.
+    assert trace.error == ""
 
 
 @pytest.mark.parametrize("judges", [llm, decision, [llm, decision]])

@@ -208,6 +208,20 @@ def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_othe
     assert len(refusing.requests) == len(undisturbed.requests) + 1
 
 
+def test_a_run_whose_errors_are_being_asked_again_is_not_finished(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with fake_endpoint(faults=[None, "400"]) as refusing:
+        folder = run(base_url=refusing.base_url, concurrency=1)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(evaluating, "run_questions", interrupted)
+            run(base_url=refusing.base_url, concurrency=1, retry_errors=True)
+        assert not (folder / "metrics.json").exists()
+        run(base_url=refusing.base_url, concurrency=1)
+    assert read_metrics(folder / "metrics.json").errors == 0
+
+
 def test_answers_that_were_judged_are_not_replaced_behind_the_judges_back(run):
     with fake_endpoint(faults=[None, "400"]) as refusing:
         folder = run(base_url=refusing.base_url, concurrency=1)

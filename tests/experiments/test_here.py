@@ -293,8 +293,25 @@ def test_a_run_that_fails_ends_those_after_it_and_no_others(tmp_path, server, ca
     with pytest.raises(UserError) as caught:
         side_by_side(tmp_path, failing, Run("two", python(WRITE, tmp_path / "two")), other)
     assert str(caught.value).startswith("one: no space (log: ")
-    assert str(caught.value).endswith("; 1 that come after were not started")
+    assert str(caught.value).endswith("; 1 more were not started")
     assert (tmp_path / "three").exists() and not (tmp_path / "two").exists()
+
+
+def test_a_run_that_fails_ends_none_that_only_shares_its_server(tmp_path, server, capsys):
+    exists = "import pathlib, sys; sys.exit(not pathlib.Path(sys.argv[1]).exists())"
+    plan = [
+        Run("model", python(WRITE, tmp_path / "model")),
+        Run("before", python("import sys; sys.exit('error: no space')"), serve="models/tiny", after=["model"]),
+        Run("after", python(exists, tmp_path / "model"), serve="models/tiny", after=["model"]),
+        Run("compared", python("pass"), after=["before", "after"]),
+    ]
+    with pytest.raises(UserError) as caught:
+        side_by_side(tmp_path, *plan)
+    assert str(caught.value).startswith("before: no space (log: ")
+    assert str(caught.value).endswith("; 1 more were not started")
+    assert "after" in server.events and "compared" not in server.events
+    assert [event for event in server.events if event == "stopped"] == ["stopped"]
+    assert "] after " in capsys.readouterr().out
 
 
 def test_servers_of_runs_side_by_side_divide_the_gpu(tmp_path, server, monkeypatch):

@@ -140,6 +140,24 @@ def test_published_notes_are_not_lost_with_their_runs(noted, tmp_path):
     assert "1 of 4 evaluations are finished." in page(file, tmp_path)
 
 
+def test_published_passages_are_not_lost_with_their_index(noted, tmp_path):
+    file, world = noted
+    # Scores of a further search cannot be without the index.
+    file.write_text(file.read_text().replace("  - next_recall\n", ""))
+    page(file, tmp_path)
+    published = (tmp_path / "page-notes.parquet").read_bytes()
+    shutil.move(world["index"], tmp_path / "elsewhere")
+    try:
+        with pytest.raises(UserError, match=r"notes of base on near, seed None, whose questions or passages are gone"):
+            page(file, tmp_path)
+        assert (tmp_path / "page-notes.parquet").read_bytes() == published
+        rows = read_notes(tmp_path / "page-notes.parquet").rows
+        page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
+        assert read_notes(tmp_path / "page-notes.parquet").rows == rows
+    finally:
+        shutil.move(tmp_path / "elsewhere", world["index"])
+
+
 def test_notes_stand_side_by_side_on_questions_that_a_hash_chooses_with_their_markup_escaped(noted, tmp_path):
     file, world = noted
     run = tmp_path / "run/base/near/predictions.jsonl"

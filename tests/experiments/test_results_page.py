@@ -347,6 +347,7 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
         ({"primary": [{"metric": "em", "compare": ["base", "trained"]}]}, "primary: 'em' is unknown; known are: f1"),
         ({"primary": [{"metric": "f1", "compare": ["base", "other"]}]}, "primary: 'other' is unknown"),
         ({"primary": [{"metric": "f1", "compare": ["best control", "base"]}]}, "needs controls, and chosen_on"),
+        ({"controls": ["base"], "chosen_on": "sett"}, "chosen_on: 'sett' is unknown; known are: "),
         ({"primary": [{"metric": "f1", "against": "base"}]}, r"primary\[0\]"),
         ({"curves": {"sizes": [[100, "other"]]}}, "curves: 'other' is unknown"),
         ({"colour": "red"}, "unknown key 'colour'"),
@@ -355,6 +356,15 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
 def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         page(experiment(**changes), tmp_path)
+
+
+def test_controls_of_which_none_is_chosen_are_cells_like_any(experiment, tmp_path):
+    assert "## Against the best control" not in page(experiment(controls=["base"]), tmp_path)
+
+
+def test_a_further_cell_takes_no_others_name(experiment, tmp_path):
+    with pytest.raises(UserError, match=r"cells: 'base' is there; call yours otherwise in --cells"):
+        main([str(experiment()), "--output", f"{tmp_path}/page.md", "--cells", '{"base": "runs/mine/{{ set }}"}'])
 
 
 def test_a_pipeline_without_results_has_no_page(tmp_path):

@@ -103,7 +103,7 @@ def test_roles_with_adapters_of_one_base_start_one_server(make_adapter, base, tm
     started = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout, given_up=None):
         started.append((path, log.name))
         yield SimpleNamespace(base_url="http://127.0.0.1:8001/v1")
 

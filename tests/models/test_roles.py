@@ -64,7 +64,7 @@ def served(monkeypatch):
     monkeypatch.setattr("notewriter.models.serve_options.number_format", lambda: "float32")
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout, given_up=None):
         calls.append((path, options, log.name, port if place is None else place.devices))
         yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1")
         calls.append("stopped")

@@ -20,7 +20,7 @@ def started(monkeypatch):
     calls = []
 
     @contextlib.contextmanager
-    def serve(model, options, *, log, port=None, place=None, host=command.LOOPBACK, ready_timeout):
+    def serve(model, options, *, log, port=None, place=None, host=command.LOOPBACK, ready_timeout, given_up=None):
         calls.append((model, options, port, host))
         yield SimpleNamespace(base_url=f"http://node7:{8000 + len(calls)}/v1", ensure_alive=lambda: None)
 

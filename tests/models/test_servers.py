@@ -22,7 +22,7 @@ def started(monkeypatch, tmp_path):
     calls = []
 
     @contextlib.contextmanager
-    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout):
+    def serve(path, options, *, log, port=None, place=None, host=servers.LOOPBACK, ready_timeout, given_up=None):
         name = Path(path).name
         if name == "broken":
             calls.append("broken")
@@ -144,6 +144,31 @@ def test_a_server_that_did_not_start_is_not_tried_again(started):
                 run("broken")
         run("a")
     assert started == ["broken", "a", "-a"]
+
+
+def test_a_checkpoint_whose_base_is_downloaded_as_it_starts_is_found_then(started, monkeypatch):
+    """An adapter's fingerprint has its base's commit once the hub's cache has that."""
+    monkeypatch.setattr(servers.Checkpoint, "fingerprint", lambda model, files=(): f"{model.name}@{len(started)}")
+    assert run("a") == {"a": "http://127.0.0.1:8001/v1"}
+
+
+def test_when_a_replica_fails_the_others_are_given_up(started, monkeypatch):
+    """They may take an hour to be ready, and nobody would wait for them."""
+
+    @contextlib.contextmanager
+    def serve(path, options, *, place, given_up, **_):
+        if place.devices == "1":
+            raise UserError("no memory")
+        assert given_up.wait(timeout=60)
+        started.append(f"gave up {place.devices}")
+        yield SimpleNamespace(base_url="http://127.0.0.1:8001/v1")
+
+    monkeypatch.setattr(servers, "serve", serve)
+    monkeypatch.setattr(servers, "runs_on_cpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(UserError, match="no memory"), use([Wanted("a", {}, 2)], {"a": Path("own.log")}):
+        pass
+    assert started == ["gave up 0"]
 
 
 def test_a_block_within_another_keeps_nothing_of_its_own(started):

@@ -189,7 +189,7 @@ def test_searches_beyond_the_limits_wait_or_are_refused(monkeypatch):
 HALF_SENT = {
     "nothing": b"",
     "half a header": b"POST /retrieve HTT",
-    "half a body": b"POST /retrieve HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{",
+    "half a body": b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
 }
 
 
@@ -219,7 +219,7 @@ def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end(
         (url,) = re.findall(r"http://\S+:\d+", process.stdout.readline())
         half_sent = [connections.enter_context(opened(url, sent)) for sent in HALF_SENT.values()]
         body = b'{"queries": ["town"]}'
-        head = b"POST /retrieve HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
         whole = connections.enter_context(opened(url, head + body))
         assert searched.wait(60)
         process.send_signal(signal.SIGTERM)

@@ -101,6 +101,24 @@ def test_conversations_are_taken_where_there_is_data(
     assert "<user> the town <end> <assistant>⟦a river <end>⟧" in shown
 
 
+def test_steps_are_those_of_packed_rows_on_all_gpus(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    messages = [{"role": "user", "content": "the town"}, {"role": "assistant", "content": "a river"}]
+    Dataset.from_list([{"messages": messages}] * 9).to_parquet(str(tmp_path / "train.parquet"))
+    options = ["--model_name_or_path", str(tiny_model), "--data", str(tmp_path), "--packing", "true"]
+    # Of eight tokens, so that two fit.
+    options += ["--max_length", "17", "--num_train_epochs", "3", "--total_batch_size", "2"]
+    options += ["--per_device_train_batch_size", "1"]
+    preflight.main(options)
+    assert "72 tokens" not in (shown := capsys.readouterr().out)
+    assert "9 optimizer steps" in shown
+    preflight.main([*options, "--rows", "9", "--prompt_tokens", "5", "--completion_tokens", "3"])
+    assert "9 optimizer steps" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"total_batch_size 2 is not a multiple of 4 process\(es\) x"):
+        preflight.main([*options, "--gpus", "4"])
+
+
 def test_without_pairs_and_data_both_are_asked_for(tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--pairs and --data are missing; give --pairs .* or --data"):
         preflight.main(["--model_name_or_path", str(tiny_model)])

@@ -103,12 +103,17 @@ def test_several_machines_start_the_processes_of_all(
 
 
 def test_a_file_of_ones_own_and_one_that_is_not_there(launched: list[list[str]], tmp_path: Path) -> None:
+    own = ["--config_file", str(tmp_path / "own.yaml")]
     (tmp_path / "own.yaml").write_text("num_processes: 3\nuse_cpu: true\n")
-    train.main(["dpo", "--accelerate", str(tmp_path / "own.yaml")])
-    assert launched[0][:4] == ["--config_file", str(tmp_path / "own.yaml"), "--num_processes", "3"]
+    train.main(["dpo", "--accelerate", own[1]])
+    assert launched[0] == [*own, "--module", "notewriter.training.dpo"]
+    train.main(["dpo", "--accelerate", own[1], "--num_processes", "2"])
+    assert launched[1][:4] == [*own, "--num_processes", "2"]
 
     with pytest.raises(UserError, match=r"zero9: .*choose one of: .*zero3"):
         train.main(["dpo", "--accelerate", "zero9"])
+    with pytest.raises(UserError, match="num_machines: invalid int value: 'two'"):
+        train.main(["dpo", "--num_machines", "two"])
     with pytest.raises(UserError, match=r"ppo.*choose one of: dpo, kto, sft"):
         train.main(["ppo"])
 

@@ -3,7 +3,6 @@
 The text is plain: headings are lines like any other, tables and infoboxes are gone (`wikipedia_html` has them).
 """
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Origin, Record, Source
 from notewriter.datasets.reading import get
-from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.releases import File, Release
 
 if TYPE_CHECKING:
-    import pyarrow
-    from pyarrow import parquet
+    from notewriter.artifacts import parquet
 else:
     # All sources are imported where they are listed.
-    pyarrow, parquet = Lazy("pyarrow"), Lazy("pyarrow.parquet")
+    parquet = Lazy("notewriter.artifacts.parquet")
 
 COLUMNS = ["id", "url", "title", "text"]
 BATCH = 256
@@ -28,16 +25,8 @@ BATCH = 256
 
 
 def _rows(name: str, path: Path) -> Iterator[Record]:
-    try:
-        with parquet.ParquetFile(path) as file:
-            if missing := [column for column in COLUMNS if column not in file.schema_arrow.names]:
-                raise UserError(f"{name}: has no column {missing[0]!r}; use the files of wikimedia/wikipedia")
-            batches = file.iter_batches(BATCH, columns=COLUMNS)
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-            for number, row in enumerate(rows, start=1):
-                yield f"{name}: row {number}", row
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{name}: is truncated or damaged ({error}); download it again") from error
+    for number, row in enumerate(parquet.read_rows(path, COLUMNS, BATCH, COLUMNS)):
+        yield f"{name}: row {number}", row
 
 
 def _parse(place: str, row: dict[str, Any]) -> list[Document]:

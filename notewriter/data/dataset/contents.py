@@ -191,7 +191,7 @@ def _chains(
     arguments: ChainsArguments, selection: Selection, journal: Path, config: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """A kept chain follows the instruction that the student gets at evaluation, whatever the teacher's was."""
-    prompts = Prompts(config["prompts_dir"])
+    prompts = Prompts(config["prompts_dir"], config["words"])
     by_id = {question.id: question for question in selection.questions}
 
     def judged(record: ChainRollout) -> dict[str, Any]:

@@ -46,6 +46,7 @@ They were read from DeepSpeed 0.19, accelerate 1.15, PyTorch 2.13 and TRL 1.16 w
 leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan for 10 to 20% more.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
@@ -110,6 +111,7 @@ class Load:
     """The data of a run: rows and tokens of an epoch, and the most in one forward pass."""
 
     rows: int
+    """What batches are made of; with packing, rows of several conversations."""
     forward_tokens: int
     """Tokens that the model computes in an epoch, without padding."""
     longest: int
@@ -240,7 +242,7 @@ def estimate(
         training.per_device_train_batch_size * training.gradient_accumulation_steps * machine.gpus
     )
     epochs = training.num_train_epochs
-    steps = training.max_steps if training.max_steps > 0 else -(-int(load.rows * epochs) // batch)
+    steps = training.max_steps if training.max_steps > 0 else math.ceil(epochs * -(-load.rows // batch))
     share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
     per_parameter = passes(
         model.use_peft, recomputed=training.gradient_checkpointing, reference=scores_with_reference(training)

@@ -89,16 +89,19 @@ def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
 def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
     """The sides of tokenised pairs as rows of their own, in a random order, for KTO.
 
-    Columns: `prompt_ids`, `completion_ids`, `label` (whether it is the chosen one), and `KL_completion_ids`, the
-    completion of the row before it in its batch of `batch` rows, of the first one that of the last: the mismatched
-    completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv 2402.01306, section 4.1).
+    Columns: `prompt_ids`, `completion_ids`, `label` (whether it is the chosen one), `length` (of both), and
+    `KL_completion_ids`, the completion of the row before it in its batch of `batch` rows, of the first one that of the
+    last: the mismatched completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv 2402.01306,
+    section 4.1).
     """
 
     def sides(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        prompts, completions = pairs["prompt_ids"] * 2, pairs["chosen_ids"] + pairs["rejected_ids"]
         return {
-            "prompt_ids": pairs["prompt_ids"] * 2,
-            "completion_ids": pairs["chosen_ids"] + pairs["rejected_ids"],
+            "prompt_ids": prompts,
+            "completion_ids": completions,
             "label": [True] * len(pairs["chosen_ids"]) + [False] * len(pairs["rejected_ids"]),
+            "length": [len(prompt) + len(each) for prompt, each in zip(prompts, completions, strict=True)],
         }
 
     def mismatched(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -43,21 +43,23 @@ def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
     Raises:
         UserError: as `merge`.
     """
-    folder, adapter_now = Path(output) / MERGED, Checkpoint(adapter).fingerprint()
-    merged_from = folder / MERGED_FROM
-    if merged_from.is_file() and merged_from.read_text(encoding="utf-8") == adapter_now:
-        return str(folder)
-    if folder.is_dir():
+    folder = Path(output) / MERGED
+    if folder.is_dir() and not _is_merged(Path(adapter), folder):
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with weights.unsharded(training):
         merge(Path(adapter), folder)
-    jsonl.write_text(merged_from, [adapter_now])
     return str(folder)
 
 
+def _is_merged(adapter: Path, folder: Path) -> bool:
+    """Whether a folder is what `merge` made of an adapter as it is now."""
+    merged_from = folder / MERGED_FROM
+    return merged_from.is_file() and merged_from.read_text(encoding="utf-8") == Checkpoint(adapter).fingerprint()
+
+
 def merge(adapter: Path, output: Path) -> None:
-    """Write an adapter's base with the adapter merged into it into `output`.
+    """Write an adapter's base with the adapter merged into it into `output`, unless that is what it holds.
 
     Raises:
         UserError: `adapter` is not an adapter, its files or those of its base are damaged, the base is missing or has
@@ -68,6 +70,9 @@ def merge(adapter: Path, output: Path) -> None:
         raise UserError(f"{adapter}: contains {what}; give the folder that a training run with use_peft saved")
     if not any(adapter.glob("adapter_model.*")):
         raise UserError(f"{adapter}: has no adapter_model.safetensors; wait until its training has ended")
+    if _is_merged(adapter, output):
+        logger.info("%s: is merged already; the merged model is here: %s", adapter, output)
+        return
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: is not empty; remove it or give another --output_dir")
     base = Checkpoint(adapter).base
@@ -84,6 +89,7 @@ def merge(adapter: Path, output: Path) -> None:
     with new_folder(output) as folder:
         (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        jsonl.write_text(folder / MERGED_FROM, [Checkpoint(adapter).fingerprint()])
         if (adapter / TRAINING_RECORD).is_file():
             # For the model card: the merged model is what that run trained.
             shutil.copy(adapter / TRAINING_RECORD, folder)

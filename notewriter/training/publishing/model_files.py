@@ -21,8 +21,8 @@ FILES = (
 )
 """The files of a model: everything else (optimizer states, checkpoints of a run, logs) stays, without being listed."""
 
-STALE = (*WEIGHTS, "*.index.json")
-"""Files of an earlier upload that are deleted unless they are sent again."""
+STALE = (*WEIGHTS, "*.index.json", ADAPTER, "config.json")
+"""Files of an earlier upload that are deleted unless they are sent again; the last two tell an adapter from a model."""
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Pickles run code on the machine that loads them; none is uploaded."""

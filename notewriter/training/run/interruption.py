@@ -64,7 +64,8 @@ class StopOnSignal(TrainerCallback):
         """Save and stop, without the evaluation that would come first."""
         if self._agreed():
             self.stopping = True
-            control.should_save = control.should_training_stop = True
+            # Logged, because the steps since the last entry would be missing in the curves and in the count of tokens.
+            control.should_log = control.should_save = control.should_training_stop = True
             control.should_evaluate = False
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

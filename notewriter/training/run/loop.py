@@ -21,7 +21,7 @@ from notewriter.training.model import weights
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import KeepWeights
 from notewriter.training.run.losses import is_read
-from notewriter.training.run.resumption import last_checkpoint
+from notewriter.training.run.resumption import last_checkpoint, on_every_machine, on_main_process
 from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else dtype))
     with writing(run.path), stop.listening():
-        checkpoint = last_checkpoint(run.path)
+        checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
             _restore_token_count(trainer, checkpoint)

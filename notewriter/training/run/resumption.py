@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainingArguments
 
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, differences, with_effect
-from notewriter.models.checkpoint import WEIGHTS_ONLY, checkpoints_of
+from notewriter.models.checkpoint import STATE, WEIGHTS_ONLY, checkpoints_of
 from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 
@@ -77,6 +77,20 @@ def on_main_process(work: Callable[[], Result]) -> Result:
     if problem is not None:
         raise problem
     return result
+
+
+def on_every_machine(checkpoint: Path | None) -> Path | None:
+    """The checkpoint that the main process found, once every process has seen it.
+
+    Raises:
+        UserError: one does not see it, and would begin anew beside the others.
+    """
+    seen = gather_object([checkpoint is None or (checkpoint / STATE).is_file()])
+    if not all(seen):
+        raise UserError(
+            f"{checkpoint}: is not there on every machine; the run's folder has to be one that all of them share"
+        )
+    return checkpoint
 
 
 def last_checkpoint(folder: Path) -> Path | None:

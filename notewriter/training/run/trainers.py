@@ -32,7 +32,7 @@ from notewriter.training.sharing.reference import TakesTokens
 PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 """Of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
 
-SIDE_COLUMNS = ["prompt_ids", "completion_ids", "label"]
+SIDE_COLUMNS = ["prompt_ids", "completion_ids", "label", "length"]
 """Of the sides of pairs, for KTO, whose own loss needs `KL_completion_ids` too."""
 
 CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]

@@ -20,9 +20,11 @@ import torch
 from accelerate.utils import broadcast_object_list, send_to_device
 from datasets import Dataset, IterableDataset
 from peft import PeftModel
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
+from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, TrainerCallback
 from trl import DPOConfig, DPOTrainer
+from trl.models import prepare_deepspeed
 
 from notewriter.ground import jsonl
 from notewriter.models.checkpoint import WEIGHTS, Checkpoint
@@ -54,6 +56,8 @@ COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 class TakesTokens:
     """A mixin for a trainer of TRL, before it among the base classes: it takes checked pairs, or sides, as they are."""
 
+    _signature_columns: Any
+
     def _prepare_dataset(
         self,
         dataset: Dataset | IterableDataset,
@@ -69,6 +73,11 @@ class TakesTokens:
             return dataset
         prepared: Dataset | IterableDataset = super()._prepare_dataset(dataset, processing_class, args, dataset_name)  # type: ignore[misc]
         return prepared
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep `length`, which `train_sampling_strategy: group_by_length` goes by, beside the columns of TRL."""
+        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        self._signature_columns = list(dict.fromkeys([*self._signature_columns, "length"]))
 
 
 class CachedReferenceTrainer(TakesTokens, DPOTrainer):
@@ -166,19 +175,34 @@ class CachedReferenceTrainer(TakesTokens, DPOTrainer):
         logger.info("%s: the reference log-probs of %d of %d pairs are in %s", name, cached_pairs, len(keys), folder)
         for start in range(0, len(missing), CHUNK):
             rows = missing[start : start + CHUNK]
-            # TRL caches under the dataset's fingerprint, which therefore has to depend on the reference.
-            digest = hashlib.sha256("".join([folder.name, *(keys[row] for row in rows)]).encode()).hexdigest()
-            chunk = dataset.select(rows, new_fingerprint=digest[:32])
-            progress = f"{name} ({start + len(rows)} of {len(missing)})"
-            computed = super()._precompute_ref_logps(chunk, progress, batch_size)
-            values = zip(*(computed[column] for column in COLUMNS), strict=True)
-            new = {keys[row]: pair for row, pair in zip(rows, values, strict=True)}
+            progress = f"reference log-probs, {name} ({start + len(rows)} of {len(missing)})"
+            computed = self._score(dataset.select(rows), progress, batch_size)
+            new = {keys[row]: pair for row, pair in zip(rows, computed, strict=True)}
             if self.accelerator.is_main_process:
                 write(folder, new)
             stored |= new
         for place, column in enumerate(COLUMNS):
             dataset = dataset.add_column(column, [stored[key][place] for key in keys])
         return dataset
+
+    def _score(self, pairs: Dataset, progress: str, batch_size: int) -> list[tuple[float, float]]:
+        """The reference's log-probs of chosen and rejected, of which every process computes a share.
+
+        TRL's method hands them on in a file, which machines without a common disk do not see.
+        """
+        reference: Any = self.model if self.ref_model is None else self.ref_model
+        if self.ref_model is None and self.is_deepspeed_enabled:
+            # Until training begins DeepSpeed has neither placed the model nor gathered its shards.
+            if self._precompute_engine is None:
+                self._precompute_engine = prepare_deepspeed(self.model, self.accelerator)
+            reference = self._precompute_engine
+        loader: DataLoader[Any] = DataLoader(cast(Any, pairs), batch_size, collate_fn=self.data_collator)
+        scored: list[tuple[float, float]] = []
+        main = self.accelerator.is_main_process
+        for batch in tqdm(self.accelerator.prepare(loader), desc=progress, unit="batch", disable=not main):
+            both = torch.stack(tuple(self.compute_ref_log_probs(reference, batch)), dim=1)
+            scored += map(tuple, self.accelerator.gather_for_metrics(both).tolist())
+        return scored
 
     @functools.cached_property
     def reference_key(self) -> str:

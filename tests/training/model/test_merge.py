@@ -92,6 +92,18 @@ def test_what_is_no_adapter_is_refused(adapter: Path, tiny_model: Path, tmp_path
         merge.merge(adapter, tmp_path / "merged")
 
 
+def test_what_is_merged_already_is_left_as_it_is_and_another_adapter_refused(adapter: Path, tmp_path: Path) -> None:
+    """As when a pipeline is started again."""
+    merge.merge(adapter, tmp_path / "merged")
+    before = (tmp_path / "merged/model.safetensors").stat().st_ino
+    merge.merge(adapter, tmp_path / "merged")
+    assert (tmp_path / "merged/model.safetensors").stat().st_ino == before
+    weights = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: 2 * each for name, each in weights.items()}, adapter / "adapter_model.safetensors")
+    with pytest.raises(UserError, match="is not empty; remove it"):
+        merge.merge(adapter, tmp_path / "merged")
+
+
 def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
     def record(fingerprint: str) -> None:
         write_training_record(adapter, TrainingRecord(method="dpo", base_model_fingerprint=fingerprint))

@@ -91,6 +91,14 @@ def test_weights_of_an_earlier_upload_go_in_the_same_commit(hub: Hub, checkpoint
     assert deleted == {"model-00001-of-00002.safetensors", "model.safetensors.index.json"}
 
 
+def test_a_model_that_replaces_an_adapter_leaves_none_of_it(hub: Hub, checkpoint: Path) -> None:
+    """Or the repository would be read as an adapter without weights."""
+    hub.there = ["adapter_config.json", "adapter_model.safetensors", "config.json"]
+    publish.publish(arguments(checkpoint))
+    deleted = {line["value"]["path"] for line in hub.commits[0] if line["key"] == "deletedFile"}
+    assert deleted == {"adapter_config.json", "adapter_model.safetensors"}
+
+
 @pytest.mark.parametrize(("private", "visibility"), [(True, "private"), (False, "public")])
 def test_the_repository_is_as_private_as_asked(hub: Hub, checkpoint: Path, private: bool, visibility: str) -> None:
     hub.private = private

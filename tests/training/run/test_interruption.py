@@ -101,6 +101,16 @@ def test_a_signal_saves_a_checkpoint_and_nothing_is_lost(
     assert "train_loss" in before["metrics"] and "train_loss" not in after["metrics"]
 
 
+def test_steps_since_the_last_entry_of_the_log_are_logged_before_the_run_stops(
+    options: Options, send: Callable[[str, int, signal.Signals], None], tmp_path: Path
+) -> None:
+    send("training_step", 3, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        train_dpo.main(options(logging_steps=10, per_device_train_batch_size=2))
+    state = json.loads((tmp_path / "run/checkpoint-3/trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "loss" in entry] == [3]
+
+
 def test_a_signal_in_the_last_evaluation_leaves_the_last_checkpoint_alone(
     options: Options, send: Callable[[str, int, signal.Signals], None], tmp_path: Path
 ) -> None:

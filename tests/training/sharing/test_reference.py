@@ -203,13 +203,13 @@ def test_compiled_models_share_prompts_and_learn_the_same(
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of pairs of each computation of the reference."""
     counts: list[int] = []
-    original = DPOTrainer._precompute_ref_logps
+    original = reference.CachedReferenceTrainer._score
 
-    def count(self: DPOTrainer, dataset: Dataset, *arguments: Any) -> Dataset:
-        counts.append(len(dataset))
-        return original(self, dataset, *arguments)
+    def count(self: reference.CachedReferenceTrainer, pairs: Dataset, *arguments: Any) -> list[tuple[float, float]]:
+        counts.append(len(pairs))
+        return original(self, pairs, *arguments)
 
-    monkeypatch.setattr(DPOTrainer, "_precompute_ref_logps", count)
+    monkeypatch.setattr(reference.CachedReferenceTrainer, "_score", count)
     return counts
 
 
