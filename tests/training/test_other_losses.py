@@ -211,12 +211,16 @@ def test_a_loss_without_a_reference_loads_none(
     assert kept == [None] * 4
 
 
-@pytest.mark.parametrize("order", ["group_by_length", "batch_rebalance"])
 @pytest.mark.parametrize(
-    ("main", "changes"), [(dpo.main, {}), (kto.main, {"loss_type": "apo_zero_unpaired"})], ids=["dpo", "kto"]
+    ("main", "order", "changes"),
+    [
+        (dpo.main, "group_by_length", {}),
+        (dpo.main, "batch_rebalance", {}),
+        (kto.main, "group_by_length", {"loss_type": "apo_zero_unpaired"}),
+    ],
 )
 def test_rows_of_like_length_can_be_trained_together(
-    options: Options, main: Callable[..., None], changes: dict[str, object], order: str, tmp_path: Path
+    options: Options, main: Callable[..., None], order: str, changes: dict[str, object], tmp_path: Path
 ) -> None:
     main(options(train_sampling_strategy=order, per_device_train_batch_size=2, **changes))
     assert len(our_losses(tmp_path / "run")) == 4
