@@ -46,7 +46,7 @@ FILE = """
             while_rising: "{{ scores }}"
             serve: "{{ previous }}"
             command: >-
-              notewriter pairs {{ questions }} --stages '{"deepnote/answer":"metric"}' --gold_stages deepnote/answer
+              notewriter pairs {{ questions }} --stages '{"deepnote/init_note":"reference"}' --gold_stages deepnote/init_note
               --method_options '{"deepnote":{"adaptive_retrieval":false}}' --top_k_range 1 1 --temperatures 0.5
               --top_ps 1.0 --dev_share 0 --seed {{ round }}
               --output_dir {{ output_dir }}/round-{{ round }}/pairs
@@ -144,7 +144,7 @@ def test_rejection_sampling_goes_from_samples_to_a_checkpoint_and_its_scores(tin
     assert record is not None
     # The better sides of the pairs that were made of its own samples.
     assert (record.method, record.data) == ("sft", str(run / "round-1/pairs"))
-    assert record.rows["train"].keys() == {"deepnote/answer"}
+    assert record.rows["train"].keys() == {"deepnote/init_note"}
     scores = [read_metrics(run / f"round-{number}/dev/metrics.json").metrics["f1"].mean for number in range(2)]
     assert scores[0] == 0 < scores[1]
     assert f"{run}/round-1/pairs: " in "\n".join(lineage(run / "round-1/dev"))

@@ -244,7 +244,7 @@ def test_pairs_killed_in_the_middle_keep_every_reply_and_ask_none_twice(vllm_ser
         "output_dir": str(tmp_path / "pairs"),
         "cache": str(cache),
         "stages": {"deepnote/init_note": "reference", "deepnote/answer": "metric"},
-        "gold_stages": ["deepnote/answer"],
+        "gold_stages": ["deepnote/init_note", "deepnote/answer"],
         "method_options": {"deepnote": {"max_step": 1, "max_failure": 1}},
         "top_k_range": [2, 3],
         "max_tokens": 16,
