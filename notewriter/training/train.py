@@ -63,7 +63,8 @@ def main(argv: list[str]) -> None:
     file = profile(options.accelerate or default_profile())
     settings: dict[str, Any] = read_mapping(file)[1]
     # What a file of one's own says of machines and processes is what `accelerate config` was told.
-    of_profile = processes_of(settings, options.num_machines or 1) if file.parent == PROFILES else None
+    is_profile = file.resolve().parent == PROFILES
+    of_profile = processes_of(settings, options.num_machines or 1) if is_profile else None
     processes = options.num_processes or of_profile or settings.get("num_processes")
     command = ["--config_file", str(file)]
     if told := options.num_processes or of_profile:

@@ -100,6 +100,9 @@ def test_several_machines_start_the_processes_of_all(
     train.main(["dpo", "--accelerate", "zero3", *machines])
 
     assert launched[0][2:-2] == ["--num_processes", "16", *machines]
+    # By its path it is the same profile.
+    train.main(["dpo", "--accelerate", os.path.relpath(train.PROFILES / "zero3.yaml"), *machines])
+    assert launched[1][2:-2] == ["--num_processes", "16", *machines]
 
 
 def test_a_file_of_ones_own_and_one_that_is_not_there(launched: list[list[str]], tmp_path: Path) -> None:
