@@ -46,7 +46,8 @@ FILE = """
             while_rising: "{{ scores }}"
             serve: "{{ previous }}"
             command: >-
-              notewriter pairs {{ questions }} --stages '{"deepnote/init_note":"reference"}' --gold_stages deepnote/init_note
+              notewriter pairs {{ questions }} --stages '{"deepnote/init_note":"reference"}'
+              --gold_stages deepnote/init_note
               --method_options '{"deepnote":{"adaptive_retrieval":false}}' --top_k_range 1 1 --temperatures 0.5
               --top_ps 1.0 --dev_share 0 --seed {{ round }}
               --output_dir {{ output_dir }}/round-{{ round }}/pairs
