@@ -178,19 +178,9 @@ def test_a_run_that_calls_no_model_costs_nothing(run, capsys):
 
 
 def test_a_model_is_counted_where_a_control_plays_the_others(run):
-    played = {"notes": {"model": "fake"}, "policy": {"control": "empty"}}
-    told = json.loads(
-        (
-            run(
-                "evaluate",
-                dry_run=True,
-                model=None,
-                base_url=None,
-                models=played | {"notes": {"base_url": "http://127.0.0.1:9/v1", "model": "fake"}},
-            )
-            / "estimate.json"
-        ).read_text()
-    )
+    played = {"notes": {"base_url": "http://127.0.0.1:9/v1", "model": "fake"}, "policy": {"control": "empty"}}
+    folder = run("evaluate", dry_run=True, model=None, base_url=None, models=played)
+    told = json.loads((folder / "estimate.json").read_text())
     assert {role for roles in told["tokens"].values() for role in roles} == {"notes"}
 
 

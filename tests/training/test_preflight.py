@@ -111,8 +111,7 @@ def test_steps_are_those_of_packed_rows_on_all_gpus(
     options += ["--max_length", "17", "--num_train_epochs", "3", "--total_batch_size", "2"]
     options += ["--per_device_train_batch_size", "1"]
     preflight.main(options)
-    assert "72 tokens" not in (shown := capsys.readouterr().out)
-    assert "9 optimizer steps" in shown
+    assert "9 optimizer steps" in capsys.readouterr().out
     preflight.main([*options, "--rows", "9", "--prompt_tokens", "5", "--completion_tokens", "3"])
     assert "9 optimizer steps" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"total_batch_size 2 is not a multiple of 4 process\(es\) x"):
