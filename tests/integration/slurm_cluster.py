@@ -77,18 +77,26 @@ class Cluster:
     def start_node(self, name: str) -> None:
         self.start(name, ["slurmd", "-D", "-N", name])
 
-    def lose(self, name: str) -> None:
-        """End a node and all that runs there at once, as a power cut would."""
-        self.daemons[name].kill()
-        self.daemons[name].wait()
+    def runs_on(self, name: str) -> set[psutil.Process]:
+        """The processes of jobs on a node, with the daemons of their job steps."""
+        found = set()
         for process in psutil.process_iter():
+            # One that has ended in the meantime is none of them.
             with contextlib.suppress(psutil.Error):
                 environment = process.environ()
                 same = environment.get("SLURM_CONF") == self.environment["SLURM_CONF"]
                 if same and environment.get("SLURMD_NODENAME") == name:
-                    above = [each for each in process.parents() if "slurmstepd" in each.name()]
-                    for each in [*above, process]:
-                        each.kill()
+                    found |= {process, *(each for each in process.parents() if "slurmstepd" in each.name())}
+        return found
+
+    def lose(self, name: str) -> None:
+        """End a node and all that runs there at once, as a power cut would."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+        while left := self.runs_on(name):
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def states(self) -> list[str]:
         """The states of the nodes."""
