@@ -2,6 +2,9 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +18,7 @@ from notewriter.app.application import Section, make_app
 from notewriter.evaluation.asking import AskArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
+from notewriter.models import servers
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval import bm25
 
@@ -196,6 +200,33 @@ async def test_without_a_question_the_page_is_a_form(options, tmp_path):
             ):
                 assert (await client.get("/ask/events", params=wrong)).status_code == 400
     assert endpoint.requests == []
+
+
+def test_servers_of_two_players_start_together_and_the_model_of_both_has_one(
+    options, tmp_path, tiny_model, monkeypatch
+):
+    calls = []
+
+    @contextlib.contextmanager
+    def serve(path, options, *, log, **settings):
+        calls.append((Path(path).name, log.name))
+        yield SimpleNamespace(base_url=f"http://127.0.0.1:{8000 + len(calls)}/v1", ensure_alive=lambda: None)
+        calls.append(Path(path).name)
+
+    monkeypatch.setattr(servers, "serve", serve)
+    writers = [str(tmp_path / name) for name in ("one", "two")]
+    for writer in writers:
+        shutil.copytree(tiny_model, writer)
+    with fake_endpoint() as endpoint:
+        sides = [
+            options(endpoint, models={"notes": {"serve": writer}, "answer": {"serve": writers[0]}})
+            for writer in writers
+        ]
+        with asking.served_together(sides, tmp_path), contextlib.ExitStack() as stack:
+            players = [stack.enter_context(asking.player(*side, tmp_path)) for side in sides]
+            notes, answers = ([each.roles[role][0].base_url for each in players] for role in ("notes", "answer"))
+    assert calls == [("one", "vllm-0.log"), ("two", "vllm-1.log"), "two", "one"]
+    assert notes == ["http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1"] and answers == [notes[0]] * 2
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,17 @@ def test_only_charts_of_watched_runs_are_served(tmp_path, watch, query):
     assert watch(run).get(f"/watch/chart.svg?{query.format(run=run)}").status_code == 404
 
 
+def test_a_chart_is_not_there_while_slurm_does_not_answer(tmp_path, watch, monkeypatch):
+    def failing(self):
+        raise UserError("squeue: Unable to contact slurm controller")
+
+    run = run_folder(tmp_path / "run")
+    client = watch(run)
+    monkeypatch.setattr(Watching, "groups", failing)
+    assert client.get("/watch/chart.svg", params={"of": str(run), "name": "training"}).status_code == 404
+    assert "Unable to contact slurm controller" in client.get("/watch").text
+
+
 def test_a_damaged_file_is_told_and_the_others_are_shown(tmp_path, watch):
     run_folder(tmp_path / "one", 1, metrics={"schema": "other"})
     run_folder(tmp_path / "two", 4)

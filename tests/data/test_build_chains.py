@@ -160,6 +160,14 @@ def test_a_chain_is_the_instruction_and_then_steps_and_observations_in_turn(buil
         assert (row["schema"], row["dataset"], row["f1"], row["steps"]) == ("notewriter/chain/1", "jsonl", 1.0, 2)
 
 
+def test_an_instruction_of_a_chain_states_the_stages_budget_of_words(build):
+    words = {"rearag/step": 60}
+    for row in rows(build(words=words)):
+        first, *_ = row["messages"]
+        assert first == Prompts(words=words).render("rearag/step", question=question_of([first]))[0]
+        assert "60" in first["content"]
+
+
 def evaluated(chain: Chat) -> list[Chat]:
     """What `rearag` sends to a student that takes the steps of the chain, with the chain's searches."""
     sent = []

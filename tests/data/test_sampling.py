@@ -16,7 +16,7 @@ from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
-from notewriter.rollouts.controls import Player, hard_negative
+from notewriter.rollouts.controls import Player, hard_negative, in_order
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 
@@ -33,6 +33,14 @@ class Shelf:
 
     def search(self, query, top_k):
         return PASSAGES[:top_k]
+
+
+class ByTitle:
+    """An index that finds the passage whose title a query names first, and the Bore's."""
+
+    def search(self, query, top_k):
+        named = min(PASSAGES, key=lambda passage: f"{query} {passage.title}".index(passage.title))
+        return [named, PASSAGES[2]]
 
 
 @dataclass
@@ -78,6 +86,7 @@ def roll_out():
         models=(),
         controls=(),
         extractive=(),
+        index=None,
         **replies,
     ):
         replies = {"notes": always(MOTHER), "query": always("Mira?"), "answer": always("Tolen")} | replies
@@ -86,7 +95,9 @@ def roll_out():
         played = {role: model for role, model in players.items() if role not in dict(controls)}
         sampling = Sampling(0.3, 0.7, 40)
         prompts = Prompts(extractive=extractive)
-        resources = Resources(played, prompts, Shelf(), sampling, dict(stage_sampling), controls=dict(controls))
+        resources = Resources(
+            played, prompts, index or Shelf(), sampling, dict(stage_sampling), controls=dict(controls)
+        )
         harvest = Harvest()
         judges = {stage: several if isinstance(several, list) else [several] for stage, several in judges.items()}
         rollout = SamplingRollout(
@@ -376,6 +387,21 @@ async def test_each_candidate_is_rolled_forward_where_a_control_wrote_one_of_the
     (row,) = harvest.rows
     assert [row[f"{side}_source"]["kind"] for side in ("chosen", "rejected")] == ["gold", "control"]
     assert (row["chosen_score"], row["rejected_score"]) == (1.0, 0.0)
+
+
+async def test_a_candidate_is_rolled_forward_to_a_controls_note_of_all_that_was_read(roll_out):
+    _, _, _, models = await roll_out(
+        {"deepnote/init_note": outcome},
+        recipe={"gold_stages": frozenset({"deepnote/init_note"})},
+        index=ByTitle(),
+        query=always("Mira?"),
+        controls={"notes": Player(in_order)},
+        judge=always('{"status": "True"}'),
+        options=ONCE,
+    )
+    # Two candidates and the method itself.
+    prompts = [messages[0]["content"] for messages, _, _ in models["answer"].calls]
+    assert len(prompts) == 3 and all(MOTHER in prompt and BIRTH in prompt for prompt in prompts)
 
 
 async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_marked(roll_out):

@@ -10,7 +10,8 @@ from tiny_world import run_config
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.evaluation import compare, evaluate
-from notewriter.evaluation.comparing import against_constants, against_controls
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.comparing import against_constants, against_controls, beside_table, corrected, p_value_text
 from notewriter.evaluation.controls import (
     CONTENDERS,
     SHOWN,
@@ -98,6 +99,19 @@ def test_controls_are_the_before_side_of_a_comparison_at_equal_words(noted_runs)
         assert facts.difference.mean == pytest.approx(facts.after - facts.before)
         assert facts.deviations == (0.0, 0.0)
         assert words.before == words.after == 12.0
+
+
+def test_p_values_beside_controls_are_corrected_for_those_that_are_shown(noted_runs):
+    folder, _ = noted_runs
+    against = {"lead": against_controls([folder / "after"])["lead"]}
+    shown = {name: each for name, each in against["lead"].items() if metric_named(name).better is not None}
+    assert 0 < len(shown) < len(against["lead"])
+    (alone,) = corrected([shown])
+    _, header, (row,) = beside_table("", against, "after")
+    printed = {name: row[place + 2] for place, name in enumerate(header) if name in shown}
+    assert printed == {name: p_value_text(name, each.p_value, each.at_floor) for name, each in alone.items()}
+    (with_others,) = corrected([against["lead"]])
+    assert any(with_others[name].p_value != each.p_value for name, each in alone.items())
 
 
 def test_the_command_prints_a_row_for_each_note_without_a_model(noted_runs, capsys):

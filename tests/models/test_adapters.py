@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.ground.errors import UserError
-from notewriter.models import roles, servers
+from notewriter.models import identity, roles, servers
 from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.roles import ModelArguments
@@ -83,6 +83,13 @@ def test_an_adapter_is_known_by_its_weights_and_those_of_its_base(make_adapter, 
     before = Checkpoint(adapter).fingerprint()
     (base / "model.safetensors").write_bytes(b"other weights")
     assert Checkpoint(adapter).fingerprint() != before
+
+
+@pytest.mark.parametrize("setting", ["serve", "model_name_or_path"])
+def test_an_adapter_has_no_identity_until_its_base_is_downloaded(make_adapter, base, setting):
+    """So that a run which downloads the base is the same one when it is started again."""
+    assert identity.contents({setting: make_adapter("away", base_model_name_or_path="owner/base")}) == {}
+    assert len(identity.contents({setting: make_adapter("notes")})) == 1
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,17 @@ def test_a_request_that_is_wrong_is_answered_with_what_is_wrong(url, body, probl
     assert problem in json.loads(reply)["detail"]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "rebound.example:80"}],
+)
+def test_a_web_page_is_refused(url, headers):
+    request = urllib.request.Request(f"{url}/retrieve", json.dumps({"queries": ["town"]}).encode(), headers)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 403 and "comes from a web page" in refused.value.read().decode()
+
+
 def test_any_text_can_be_searched_for(url):
     for query in ("\ud800", "\0", "é" * 10_000, '"', ""):
         assert ask(url, {"queries": [query]})[0] == 200
