@@ -164,8 +164,8 @@ def _get(
     digest = parts[0].sha256 if len(parts) == 1 and parts[0].sha256 else file_digest(whole)
     differs = _differs("bytes", whole.stat().st_size, file.size) or _differs("as SHA-256", digest, file.sha256)
     if differs and check:
-        whole.unlink()
-        raise _other_file(file, differs)
+        # It is kept: sending it again can take hours, and --check false uses it.
+        raise _other_file(file, differs, f"remove {whole} and ")
     target = partial / file.here
     target.parent.mkdir(parents=True, exist_ok=True)
     _unpack(whole, file, target)
@@ -186,10 +186,10 @@ def _differs(what: str, found: int | str, expected: int | str | None) -> str:
     return f"has {numbers[0]} {what}, not {numbers[1]}" if expected and found != expected else ""
 
 
-def _other_file(file: File, differs: str) -> UserError:
+def _other_file(file: File, differs: str, first: str = "") -> UserError:
     return UserError(
-        f"{_address(file)}: {differs}: it is another version than the known one; run the same command again, "
-        "or take it as it is with --check false"
+        f"{_address(file)}: {differs}: it is another version than the known one; take it as it is with --check false, "
+        f"or {first}run the same command again"
     )
 
 

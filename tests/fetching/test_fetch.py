@@ -268,7 +268,7 @@ def test_a_file_that_is_stored_compressed_stays_as_it_is(hub: Hub, monkeypatch: 
 
 
 def test_another_number_of_questions_is_refused_and_leaves_nothing(hub: Hub, frames: Release) -> None:
-    with pytest.raises(UserError, match=r"has 1 questions, not 824: .*; run the same command again, .*--check false"):
+    with pytest.raises(UserError, match=r"has 1 questions, not 824: .*--check false, or run the same command again"):
         fetch.main(["dataset", "frames"])
     assert not frames.folder.exists()
     with pytest.raises(UserError, match="has 1 questions, not 824"):
@@ -285,6 +285,19 @@ def test_another_size_and_another_hash_are_refused(hub: Hub) -> None:
     ):
         fetch.main(["dataset", "popqa"])
     assert not release("popqa").folder.exists()
+
+
+def test_another_file_is_not_sent_again_to_be_taken_as_it_is(hub: Hub) -> None:
+    popqa = release("popqa")
+    hub.publish_release(popqa, {popqa.files[0].here: b"something else"})
+    with pytest.raises(UserError, match=r"--check false, or remove (\S+) and run the same command again") as refused:
+        fetch.main(["dataset", "popqa"])
+    (kept,) = re.findall(r"remove (\S+) and", str(refused.value))
+    assert Path(kept).read_bytes() == b"something else"
+    sent = hub.served
+    unchecked("dataset", "popqa")
+    assert (popqa.folder / popqa.files[0].here).read_bytes() == b"something else"
+    assert hub.served - sent < 10
 
 
 def test_what_the_server_sends_must_be_what_it_announced(hub: Hub) -> None:
