@@ -128,6 +128,12 @@ def test_help_is_told_without_loading_the_stages():
     assert {"torch", "transformers", "trl", "openai"}.isdisjoint(done.stdout.split())
 
 
+def test_a_launcher_starts_without_a_trainer():
+    script = "import sys; from notewriter.training import train; train.main([]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"transformers", "trl", "datasets"}.isdisjoint(done.stdout.split())
+
+
 # Errors
 
 

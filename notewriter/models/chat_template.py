@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from notewriter.ground.errors import UserError, one_line
 from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.tokenizer import load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -142,10 +143,8 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
     """
     if not Checkpoint(model).is_adapter:
         Checkpoint(model).check()
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        tokenizer: Any = load_tokenizer(model)
         if file is not None:
             tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
     except Exception as error:  # the library raises anything for a tokenizer it cannot load

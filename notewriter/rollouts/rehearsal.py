@@ -20,6 +20,7 @@ from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, cost, prices_of
 from notewriter.models.roles import ModelArguments
+from notewriter.models.tokenizer import load_tokenizer
 from notewriter.retrieval.chain import Part, without_models
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.resources import Resources, open_chain, settings_of
@@ -193,10 +194,8 @@ def _counter(model: str | None, variables: dict[str, Any]) -> tuple[Callable[[li
     """A function that counts a prompt's tokens, the tokens per word of canned replies, and a description of both."""
     if model is None:
         return _count_words, TOKENS_A_WORD, f"{TOKENS_A_WORD} tokens per word"
-    from transformers import AutoTokenizer
-
     with loading(f"tokenizer: {model}", "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        tokenizer = load_tokenizer(model)
 
     def count(prompt: list[Message] | str) -> int:
         if isinstance(prompt, str):

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from notewriter.training import dpo as train_dpo
-from notewriter.training.run.interruption import STOPPED
+from notewriter.training.run.signals import STOPPED
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration

@@ -18,13 +18,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from notewriter.models.checkpoint import checkpoints_of
 from notewriter.training.run.resumption import on_main_process
+from notewriter.training.run.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
-
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-
-STOPPED = 75
-"""Exit code of a run that was stopped by a signal and can be continued: EX_TEMPFAIL of BSD's sysexits.h."""
 
 
 class StopOnSignal(TrainerCallback):

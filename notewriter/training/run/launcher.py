@@ -4,7 +4,7 @@
         training/train_dpo.py ...
 
 - SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes (`accelerate launch`
-  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`interruption.STOPPED`), and `log_dir`
+  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`signals.STOPPED`), and `log_dir`
   has the file `stopped`.
 - The ranks of a node log into a folder of its name in `log_dir`, which nodes may share.
 - When ranks fail, the end of the log of the one that failed first comes last, and is written into `log_dir` as
@@ -26,7 +26,7 @@ from accelerate.commands.launch import launch_command, launch_command_parser
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from notewriter.training.run.interruption import SIGNALS, STOPPED
+from notewriter.training.run.signals import SIGNALS, STOPPED
 
 SAVING = 3600
 """Seconds in which the ranks may save a checkpoint; the cluster ends them earlier."""

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from notewriter.training import dpo as train_dpo
-from notewriter.training.run.interruption import SIGNALS, STOPPED
+from notewriter.training.run.signals import SIGNALS, STOPPED
 from notewriter.training.run.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
