@@ -1,5 +1,7 @@
 """The tokenizer of a checkpoint, for commands that count tokens or render a chat template and load no weights."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -7,22 +9,29 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a folder or hub id; nothing of its code is run.
+    """The tokenizer of a folder or hub id; code that comes with it is never run.
 
     `AutoTokenizer` imports torch and scikit-learn, which takes several seconds, to choose a class. Where there is a
     tokenizer.json it says everything that is asked for here, and the class of any such file will do.
 
     Raises:
-        OSError, ValueError: there is none, or it cannot be read; other errors of `transformers` for damaged files.
+        OSError, ValueError: there is none, it needs its code, or it cannot be read; other errors of `transformers` for
+            damaged files.
     """
-    from transformers import PreTrainedTokenizerFast
+    # The package imports what is looked up in it. `AutoTokenizer` reads other vocabularies too, refuses a class
+    # that comes with a model, and says what is wrong where there is none.
+    import transformers
+
+    loader = transformers.PreTrainedTokenizerFast if _is_whole(model) else transformers.AutoTokenizer
+    return cast("PreTrainedTokenizerBase", loader.from_pretrained(model, trust_remote_code=False))
+
+
+def _is_whole(model: str) -> bool:
+    """Whether a checkpoint has a tokenizer.json, and settings that name no class of its own."""
     from transformers.utils import cached_file
 
     try:
-        cached_file(model, "tokenizer.json")
+        _, settings = (str(cached_file(model, name)) for name in ("tokenizer.json", "tokenizer_config.json"))
     except OSError:
-        # A vocabulary of another kind, or no checkpoint at all, of which this says what is wrong.
-        from transformers import AutoTokenizer
-
-        return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(model, trust_remote_code=False))
-    return cast("PreTrainedTokenizerBase", PreTrainedTokenizerFast.from_pretrained(model, trust_remote_code=False))
+        return False
+    return "auto_map" not in json.loads(Path(settings).read_text(encoding="utf-8"))
