@@ -38,8 +38,8 @@ def test_a_folder_without_a_tokenizer_is_an_error(tmp_path):
         load_tokenizer(str(tmp_path))
 
 
-def test_it_is_loaded_without_torch(tiny_model):
-    script = "import sys; from notewriter.models.tokenizer import load_tokenizer; load_tokenizer(sys.argv[1])"
+def test_a_chat_template_is_checked_without_torch(tiny_model):
+    script = "import sys; from notewriter.models.chat_template import check_template; check_template(sys.argv[1], {})"
     command = [sys.executable, "-c", f"{script}; print(*sys.modules)", str(tiny_model)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert {"torch", "sklearn"}.isdisjoint(done.stdout.split())
