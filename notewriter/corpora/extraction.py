@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from notewriter.corpora.reading import time_limit
+from notewriter.corpora.child import in_child
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
 from notewriter.ground.config import load_yaml
@@ -37,13 +37,13 @@ def extract(name: str, path: Path) -> Document:
     """The document in a file.
 
     Raises:
-        UserError: it is empty, too large, damaged, encrypted, not UTF-8, contains no text, or takes too long.
+        UserError: it is empty, too large, damaged, encrypted, not UTF-8, contains no text, takes too long, or makes its
+            parser crash.
     """
     try:
         if not path.stat().st_size:
             raise UserError(f"{name}: is empty")
-        with time_limit(name):
-            document = EXTRACTORS[path.suffix.lower()](name, path)
+        document = in_child(name, EXTRACTORS[path.suffix.lower()], name, path)
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (RecursionError, MemoryError) as error:

@@ -21,7 +21,7 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Decompression by file ending."""
 
 MAX_SECONDS = 300.0
-"""Time to read a file, and again to split it; some damaged PDF files keep the parser busy for hours."""
+"""Time to parse a document, and again to split it; some damaged PDF files keep the parser busy for hours."""
 
 
 def expand(paths: Sequence[Path], *patterns: str) -> Iterator[tuple[str, Path]]:
@@ -95,6 +95,11 @@ def origin(record: dict[str, Any]) -> Origin:
     return Origin(url=record["url"]) if isinstance(record.get("url"), str) else Origin()
 
 
+def too_slow(name: str) -> UserError:
+    """The error about a document that takes more than `MAX_SECONDS`."""
+    return UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text")
+
+
 class _TooSlow(BaseException):
     """Not an `Exception`, which parsers catch and go on."""
 
@@ -119,7 +124,7 @@ def time_limit(name: str) -> Iterator[None]:
     try:
         yield
     except _TooSlow as error:
-        raise UserError(f"{name}: takes more than {MAX_SECONDS:g} seconds; split it or convert it to text") from error
+        raise too_slow(name) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.corpora import reading
+from notewriter.corpora.child import in_child
 from notewriter.corpora.extraction import MAX_HTML_BYTES, html_tree
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
@@ -179,7 +180,7 @@ def _parse(place: str, line: str) -> list[Document]:
         html = get(page, "html", str, place)
     if len(html) > MAX_HTML_BYTES:
         raise UserError(f"{place}: is larger than {MAX_HTML_BYTES // 1_000_000} MB")
-    return [Document(id, title, markdown(place, html), reading.origin(page), is_markdown=True)]
+    return [Document(id, title, in_child(place, markdown, place, html), reading.origin(page), is_markdown=True)]
 
 
 SOURCE = Source(

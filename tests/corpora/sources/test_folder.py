@@ -1,10 +1,10 @@
 """A folder of documents, and the bad input in it."""
 
-import contextlib
 import json
 import os
 import time
 
+import parsers
 import pytest
 from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
 
@@ -178,17 +178,20 @@ def test_a_folder_that_is_no_corpus_is_not_replaced(folder, tmp_path):
 
 
 def test_a_file_that_keeps_its_parser_busy_is_left_behind(folder, tmp_path, monkeypatch):
-    def forever(name, path):
-        while True:
-            with contextlib.suppress(Exception):
-                time.sleep(0.01)
-
     (folder / "a.pdf").write_bytes(b"%PDF")
     (folder / "b.txt").write_text("text")
-    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", forever)
-    monkeypatch.setattr(reading, "MAX_SECONDS", 0.2)
+    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", parsers.never_ends)
+    monkeypatch.setattr(reading, "MAX_SECONDS", 4)
     assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
-    assert "takes more than 0.2 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
+    assert "takes more than 4 seconds; split it" in read_skipped(tmp_path / "corpus")["a.pdf"]
+
+
+def test_a_file_that_makes_its_parser_crash_is_left_behind(folder, tmp_path, monkeypatch):
+    (folder / "a.pdf").write_bytes(b"%PDF")
+    (folder / "b.txt").write_text("text")
+    monkeypatch.setitem(extraction.EXTRACTORS, ".pdf", parsers.crashes)
+    assert [passage["title"] for passage in build(folder, tmp_path / "corpus")] == ["b"]
+    assert read_skipped(tmp_path / "corpus")["a.pdf"] == "its parser has crashed (SIGKILL); convert it to text"
 
 
 def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path, monkeypatch):
@@ -209,10 +212,7 @@ def test_whatever_a_parser_raises_is_a_reason(folder, tmp_path, monkeypatch):
     (folder / "a.md").write_text("text")
     (folder / "b.txt").write_text("text")
 
-    def fail(name, path):
-        raise RecursionError
-
-    monkeypatch.setitem(extraction.EXTRACTORS, ".md", fail)
+    monkeypatch.setitem(extraction.EXTRACTORS, ".md", parsers.recurses)
     build(folder, tmp_path / "corpus")
     assert "nested too deeply" in read_skipped(tmp_path / "corpus")["a.md"]
 
