@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jinja2
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.errors import UserError
 from notewriter.ground.typed import misfit
 from notewriter.models import chat_template
-from notewriter.models.checkpoint import Checkpoint, load
+from notewriter.models.checkpoint import load
+from notewriter.training.model import generation
 
 Message = Mapping[str, str]
 
@@ -36,15 +37,9 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
 
 def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The tokens at which a server stops: the tokenizer's end of sequence, and those of `generation_config.json`."""
-    model = Checkpoint(name, revision).base
-    try:
-        configured = GenerationConfig.from_pretrained(model.path, revision=model.revision).eos_token_id
-    except OSError:
-        configured = None
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{model.path}: generation_config.json: {one_line(error)}; copy or save it again") from error
+    configured = generation.settings_of(name, revision).eos_token_id
     if problem := misfit(configured, int | list[int] | None, "eos_token_id"):
-        raise UserError(f"{model.path}: generation_config.json: {problem}; copy or save it again")
+        raise UserError(f"{name}: generation_config.json: {problem}; copy or save it again")
     stops = configured if isinstance(configured, list) else [configured]
     return frozenset(stop for stop in (tokenizer.eos_token_id, *stops) if stop is not None)
 

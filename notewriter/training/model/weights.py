@@ -18,13 +18,14 @@ from trl.trainer.utils import create_model_from_path
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint, load, loading
+from notewriter.training.model import generation
 
 
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
     """The name or folder of the base model or of the LoRA adapter to start from, which the run would not overwrite.
 
     Raises:
-        UserError: no model is named, it is incomplete, or `output_dir` is its folder.
+        UserError: as `named_base`, or `output_dir` is its folder.
     """
     if training.process_index != 0:
         logging.disable(logging.INFO)
@@ -43,11 +44,13 @@ def named_base(model: ModelConfig) -> str:
     """The name or folder of the base model.
 
     Raises:
-        UserError: no model is named, or it is incomplete.
+        UserError: no model is named, it is incomplete, or transformers would refuse to save what is made of it.
     """
     if model.model_name_or_path is None:
         raise UserError("--model_name_or_path is missing; give a model's folder or its name on the Hugging Face Hub")
-    return Checkpoint(model.model_name_or_path).check()
+    base = Checkpoint(model.model_name_or_path).check()
+    generation.make_savable(generation.settings_of(base, model.model_revision), base)
+    return base
 
 
 def stored_dtype(name: str, revision: str) -> torch.dtype | None:
@@ -98,7 +101,7 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
     """A model whose files have all of its weights; transformers draws missing ones at random.
 
     Raises:
-        UserError: the model cannot be loaded, or lacks weights.
+        UserError: the model cannot be loaded, lacks weights, or could not be saved again.
     """
     with loading(name):
         # As for training: AutoModelForCausalLM would take only the text model of some architectures.
@@ -106,6 +109,8 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
+    if model.can_generate():
+        generation.make_savable(model.generation_config, name)
     return cast(PreTrainedModel, model)
 
 

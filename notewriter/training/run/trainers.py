@@ -14,7 +14,7 @@ from trl.trainer import utils
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
-from notewriter.training.model import weights
+from notewriter.training.model import generation, weights
 from notewriter.training.options import (
     Configuration,
     DPOArguments,
@@ -152,7 +152,7 @@ def _build(
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     with writing(rows.cache()):
-        return kind(
+        trainer = kind(
             base,
             args=training,
             train_dataset=datasets["train"].select_columns(columns),
@@ -162,3 +162,6 @@ def _build(
             quantization_config=get_quantization_config(model),
             **options,
         )
+    # Also of an adapter's base, which PEFT's model hands on.
+    generation.make_savable(trainer.model.generation_config, base)
+    return trainer
