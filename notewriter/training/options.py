@@ -178,6 +178,14 @@ class BatchConfiguration(_TrainingArguments):
         },
     )
 
+    logging_nan_inf_filter: bool = field(
+        default=False,
+        metadata={
+            "help": "Show the loss of the steps before in place of one that is not finite; a run ends at such a step.",
+            "effect": False,
+        },
+    )
+
     def __post_init__(self) -> None:
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
         # accelerate's profile for the CPU, on a machine that has GPUs too.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -123,6 +124,17 @@ def unsharded(training: TrainingArguments) -> Iterator[None]:
     finally:
         if training.deepspeed_plugin:
             training.deepspeed_plugin.set_deepspeed_weakref()
+
+
+def broken_tensor(folder: Path) -> str | None:
+    """The name of a tensor in a saved model or adapter that has values which are not finite; None if there is none."""
+    for file in sorted(folder.glob("*model*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in map(str, tensors.keys()):
+                tensor = tensors.get_tensor(name)
+                if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
+                    return name
+    return None
 
 
 def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:

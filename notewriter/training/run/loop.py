@@ -18,6 +18,7 @@ from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import weights
+from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import KeepWeights
 from notewriter.training.run.losses import is_read
@@ -35,7 +36,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     `dtype` is the type that the base model's weights are stored in, which those of a fully trained model get too.
 
     Raises:
-        UserError: the output folder cannot be written.
+        UserError: training diverged (`divergence`), or the output folder cannot be written.
         SystemExit: a signal stopped the run, which has saved a checkpoint (`interruption`).
     """
     stop = StopOnSignal(trainer)
@@ -62,6 +63,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
                 (run.path / name).unlink(missing_ok=True)
             if not run.config["use_peft"]:
                 weights.cast_weights(run.path, dtype)
+        on_main_process(lambda: check_finite(run.path))
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:
         last |= entry

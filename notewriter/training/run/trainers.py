@@ -24,6 +24,7 @@ from notewriter.training.options import (
     SFTArguments,
     SFTConfiguration,
 )
+from notewriter.training.run.divergence import StopsWhenDiverged
 from notewriter.training.run.reference_free import ReferenceFreeTrainer
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Metered
@@ -60,15 +61,15 @@ class EndsAtMaxSteps:
         super()._run_epoch(*arguments, **state)  # type: ignore[misc]
 
 
-class MeteredDPOTrainer(EndsAtMaxSteps, Metered, ReferenceFreeTrainer):
+class MeteredDPOTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, ReferenceFreeTrainer):
     """The DPO trainer with the throughput in its log."""
 
 
-class MeteredKTOTrainer(EndsAtMaxSteps, Metered, TakesTokens, KTOTrainer):
+class MeteredKTOTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, TakesTokens, KTOTrainer):
     """TRL's KTOTrainer with the throughput in its log, on tokens that were checked."""
 
 
-class MeteredSFTTrainer(EndsAtMaxSteps, Metered, SFTTrainer):
+class MeteredSFTTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, SFTTrainer):
     """TRL's SFTTrainer with the throughput in its log."""
 
 
