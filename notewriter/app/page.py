@@ -5,7 +5,6 @@ what is judged, the options of `notewriter ask` who answers, `--beside` a second
 runs that are watched.
 """
 
-import asyncio
 import contextlib
 import re
 import secrets
@@ -21,6 +20,7 @@ from notewriter.data.by_hand.items import ByHandArguments, SampleArguments, samp
 from notewriter.evaluation.asking import AskArguments
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
+from notewriter.ground.event_loop import run_async
 from notewriter.models.roles import ModelArguments
 
 HOST = "127.0.0.1"
@@ -124,7 +124,7 @@ def main(argv: list[str]) -> None:
                 await uvicorn.Server(config).serve([listener])
 
         # uvicorn stops in order at SIGTERM and then raises it again.
-        asyncio.run(serve())
+        run_async(serve())
 
 
 def _checked(name: str | None) -> str:

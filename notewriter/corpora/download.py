@@ -5,7 +5,6 @@ wikipedia-html` reads the file. MediaWiki's Action API is asked for one page aft
 and waits are as long as it says. The same command goes on where it was stopped, and asks again for what was not found.
 """
 
-import asyncio
 import logging
 import sys
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from notewriter.datasets import question_file
 from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.releases import FETCHED
 from notewriter.ground.terminal import escape_controls
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     (arguments,) = config.parse(PagesArguments, argv, prog="notewriter pages", description=__doc__)
     path = question_file(arguments.dataset, arguments.path, arguments.split)
     pages, output = Pages(arguments.dataset, Path(path)), Path(arguments.output)
-    missing = asyncio.run(_download(pages, output, arguments))
+    missing = run_async(_download(pages, output, arguments))
     if len(missing) == len(pages):
         raise UserError(f"{arguments.api}: has none of the {len(pages)} pages; check --path and --api")
     sys.stdout.write(f"{output}: {len(pages) - len(missing):,} of {len(pages):,} pages\n")

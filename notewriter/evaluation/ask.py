@@ -1,6 +1,5 @@
 """`notewriter ask "question"`: answer one question in the terminal, printing each step of the method."""
 
-import asyncio
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from notewriter.artifacts.traces import Generation, Retrieval, Step, Trace
 from notewriter.evaluation.asking import AskArguments, answer, cost_of, cost_of_step, prepared
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Passage
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import without_surrogates
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
             async with open_resources(models, roles, parts) as resources:
                 return await answer(asked.question, method, arguments, resources, print_told)
 
-        trace = asyncio.run(answered())
+        trace = run_async(answered())
     print_step("answer", cost_of(trace, time.perf_counter() - start), trace.answer)
 
 

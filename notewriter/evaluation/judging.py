@@ -1,6 +1,5 @@
 """Finished runs are judged: each question by each judgement, the scores merged into predictions and metrics."""
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,6 +30,7 @@ from notewriter.evaluation.scoring import summarise
 from notewriter.evaluation.steps import chain_of, outline_of
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.models.client import RequestRefused
@@ -84,7 +84,7 @@ def judge(
         if any(remaining(journal, questions) for journal, questions in work.items()):
             with served_models(models, runs[0] / FOLDER) as roles:
                 budget = budget_of(costs, models, roles, runs[0] / FOLDER)
-                asyncio.run(_judge(models, roles, budget, work, chains))
+                run_async(_judge(models, roles, budget, work, chains))
         summaries = [_merge(run, prices_of(costs.prices, models.models)) for run in runs]
         for journal, questions in work.items():
             check_answered(journal, questions)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Passage, Question, Sampling
 from notewriter.methods.vanilla import ANSWER
 from notewriter.models.client import RequestRefused
@@ -129,4 +130,4 @@ def note_gains(
         return gains
 
     with served_models(models, folder) as roles:
-        return asyncio.run(measure(roles))
+        return run_async(measure(roles))

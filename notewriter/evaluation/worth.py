@@ -7,7 +7,6 @@ finds with the note as part of its query and, if a reader is named (--serve, or 
 likelier the note makes the gold answer to it. The run's notes are compared with the best control of each measure.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -41,6 +40,7 @@ from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, 
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.text import is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
@@ -157,7 +157,7 @@ def worth_of(
         for writer, by_question in notes.items()
     }
     if further:
-        _add(scores, asyncio.run(_next_search(run, read, notes, further, words)))
+        _add(scores, run_async(_next_search(run, read, notes, further, words)))
     if reader:
         yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
         gains = note_gains(notes, list(questions.values()), reader, logs, words)

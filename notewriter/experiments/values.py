@@ -1,6 +1,5 @@
 """What pages show of a cell: a value for each question, and over questions and runs a mean with its interval."""
 
-import asyncio
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.next_search import Noted, retriever_of, scores_of
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import TwoWay, bootstrap_interval, over_seeds, standard_deviation, two_way
+from notewriter.ground.event_loop import run_async
 from notewriter.models.prices import Prices, cost, prices_of
 
 
@@ -53,7 +53,7 @@ class Finished:
             UserError: the run's questions or index are no longer at hand.
         """
         noted = [Noted(each.question, each.passages, each.note) for each in readings(self.folder)]
-        return asyncio.run(_searched(noted, self.folder)) if noted else {}
+        return run_async(_searched(noted, self.folder)) if noted else {}
 
     @functools.cached_property
     def prices(self) -> Prices:

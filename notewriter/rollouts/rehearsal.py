@@ -1,6 +1,5 @@
 """Dry runs: a sample of questions with real prompts and no model, to estimate what a run would cost."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -16,6 +15,7 @@ from notewriter.artifacts.statistics import UsageTotals
 from notewriter.ground import jsonl
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, cost, prices_of
@@ -157,7 +157,7 @@ def rehearse(
             return [await work(question, replace(resources, retriever=chain)) for question in sample]
 
     usage = Usage()
-    for record in asyncio.run(run()):
+    for record in run_async(run()):
         usage.add(record)
     total = usage.to_dict(len(questions) / len(sample))
     result: Estimate = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client
@@ -92,7 +93,7 @@ def check_inputs(arguments: ModelArguments, retriever: Sequence[Part] | None) ->
         async with open_chain(without_models(retriever or ())):
             pass
 
-    asyncio.run(check())
+    run_async(check())
 
 
 def settings_of(arguments: ModelArguments) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from notewriter.artifacts.run_record import add_parameters
 from notewriter.artifacts.trackers import Track
 from notewriter.ground import jsonl
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Question
 from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
@@ -161,7 +162,7 @@ def run_questions(
                 add_parameters(journal.parent, resources.parameters)
 
     with served_models(models, journal.parent) as roles:
-        asyncio.run(run(roles))
+        run_async(run(roles))
 
 
 def _first_leaf(error: BaseException) -> BaseException:

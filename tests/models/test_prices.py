@@ -122,6 +122,24 @@ async def test_replies_that_are_of_no_use_are_paid_too(tmp_path: Path, monkeypat
     cache.close()
 
 
+async def test_what_is_paid_when_a_run_is_stopped_is_in_the_cache(tmp_path: Path) -> None:
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    budget = Budget(50, PRICES, tmp_path, ["judge"])
+
+    with fake_endpoint(lambda request: "four words of reply", delay=0.02) as endpoint:
+        run = asyncio.create_task(ask(budget, cache, endpoint.base_url, range(40)))
+        while not (tmp_path / SPENT).exists() or len((tmp_path / SPENT).read_text().splitlines()) < 3:
+            await asyncio.sleep(0)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        paid = len((tmp_path / SPENT).read_text().splitlines())
+        asked = len(endpoint.requests)
+        await ask(Budget(1000, PRICES, tmp_path, ["judge"]), cache, endpoint.base_url, range(40))
+        assert len(endpoint.requests) - asked == 40 - paid
+    cache.close()
+
+
 async def test_a_call_is_not_repeated_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("notewriter.models.connection._backoff", lambda state: 0)
     cache = ResponseCache(tmp_path / "cache.sqlite")

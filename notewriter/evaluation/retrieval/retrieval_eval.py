@@ -1,6 +1,5 @@
 """`notewriter retrieval-eval`: measure how many supporting passages chains of retrievers find, and how fast."""
 
-import asyncio
 import json
 import logging
 import sys
@@ -18,6 +17,7 @@ from notewriter.evaluation.retrieval.results import Searched, read_searches, res
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Question
 from notewriter.pages.tables import markdown
 from notewriter.retrieval.chain import Chain, Part, parts_of
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
         with jsonl.Journal(folder / SEARCHES):  # makes it, and removes a last line that a kill has cut
             pass
         for name, parts in chains.items():
-            asyncio.run(search_all(name, parts, questions, folder / SEARCHES, top_k=depths[-1]))
+            run_async(search_all(name, parts, questions, folder / SEARCHES, top_k=depths[-1]))
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
         jsonl.write_text(folder / "retrieval.json", [json.dumps(results.to_json(), indent=2) + "\n"])
         text = markdown(tables(results))

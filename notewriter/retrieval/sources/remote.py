@@ -6,7 +6,6 @@ not wrapped. `notewriter retriever-serve` adds `title` and `text` to each docume
 titles that the search is restricted to. Scores are always requested: Search-R1's own server fails without them.
 """
 
-import asyncio
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit
@@ -111,7 +111,7 @@ def _identity(options: RemoteOptions) -> str | None:
         finally:
             await remote.close()
 
-    health = asyncio.run(ask())
+    health = run_async(ask())
     return health.get("fingerprint") if health.get("schema") == SCHEMA else None
 
 
