@@ -225,6 +225,8 @@ def completion(request: dict[str, Any], text: str, model: str) -> dict[str, Any]
         "choices": [choice],
         "usage": usage | {"total_tokens": sum(usage.values())},
     }
+    if request.get("return_prompt_text"):
+        reply["prompt_text"] = prompt_text(request["messages"])
     if "prompt_logprobs" in request:
         prompt = _tokens(" ".join(message["content"] for message in request["messages"]))
         reply["prompt_logprobs"] = [
@@ -247,6 +249,11 @@ def text_completion(request: dict[str, Any], text: str, model: str) -> dict[str,
     }
     choice |= {"text": choice.pop("message")["content"], "logprobs": logprobs if request.get("logprobs") else None}
     return reply | {"object": "text_completion"}
+
+
+def prompt_text(messages: Iterable[Mapping[str, str]]) -> str:
+    """The prompt that the endpoint makes of messages, as vLLM says it at `return_prompt_text`."""
+    return "".join(f"<{each['role']}>{each['content']}\n" for each in messages) + "<assistant>"
 
 
 def _tokens(text: str) -> list[dict[str, Any]]:

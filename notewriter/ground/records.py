@@ -63,7 +63,8 @@ class Sampling:
     are among the 20 most likely.
 
     `raw` sends the messages' texts, joined, as one text without the model's chat template, and keeps special tokens in
-    the reply. `score_from` scores instead of asking: the last message, of the assistant, is a reply that is continued,
+    the reply. `continues` says that the reply is a part of one text, which further calls go on with
+    (`notewriter.models.continuation`). `score_from` scores instead of asking: the last message, of the assistant, is a reply that is continued,
     and the log-probabilities are those of the prompt's tokens from that index on; a negative one counts from its end.
     """
 
@@ -75,6 +76,7 @@ class Sampling:
     logprobs: bool = False
     alternatives: tuple[str, ...] = field(default=(), metadata={"effect": where_set})
     raw: bool = field(default=False, metadata={"effect": where_set})
+    continues: bool = field(default=False, metadata={"effect": where_set})
     score_from: int | None = field(default=None, metadata={"effect": where_set})
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,6 +24,7 @@ from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
+from notewriter.models import continuation
 from notewriter.models.cache import ResponseCache
 from notewriter.models.completions import CUSTOM_ID, UNREADABLE, ask, read, stopped, tokens_of
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     import openai
 
     from notewriter.models.batches import Batches
+    from notewriter.models.completions import Reply
 else:
     openai = Lazy("openai")
 
@@ -43,6 +47,9 @@ TAKE_ALL = ("vllm", "sglang")
 
 REFUSALS = 20
 """So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
+
+MOST_OPENINGS = 1024
+"""So many prompts of texts that are being continued are kept; each is asked for again when it is needed."""
 
 _TOO_LONG = re.compile(r"context (length|window)|too long|longer than|exceeds? (the )?(max|limit)", re.IGNORECASE)
 
@@ -156,6 +163,8 @@ class Client:
             self._slots = asyncio.Semaphore(endpoint.concurrency * len(replicas))
         self._replicas = Replicas(replicas, revive)
         self._supports_schemas = True
+        self._openings: dict[str, str] = {}
+        self._says_prompts, self._parts_thoughts = True, False
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def complete(
@@ -324,6 +333,8 @@ class Client:
         await self._replicas.until_one_is_alive()
 
     async def _ask(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
+        if call.sampling.continues:
+            return await self._continue(api, call)
         without_schema = call._replace(sampling=replace(call.sampling, json_schema=None))
         if call.sampling.json_schema is None or not self._supports_schemas:
             return await self._ask_once(api, without_schema)
@@ -340,29 +351,80 @@ class Client:
                 )
             return completion
 
-    async def _ask_once(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
-        endpoint, sampling = self.endpoint, call.sampling
-        if sampling.raw and endpoint.batch:
-            raise RequestRefused(
-                f"{endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
+    async def _continue(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
+        """The next part of a text (see `continuation`)."""
+        address = self.endpoint.base_url
+        if self.endpoint.batch:
+            raise RequestRefused(f"{address}: no batch continues a text; leave out `batch`")
+        chat, text = continuation.parts(call.messages)
+        key = json.dumps(chat)
+        if self._says_prompts and key not in self._openings:
+            is_answer = not text and not self._parts_thoughts
+            only_opening = replace(call.sampling, max_tokens=1, stop=())
+            first = call if is_answer else call._replace(messages=chat, sampling=only_opening)
+            # A server that does not know the parameters may refuse them.
+            with contextlib.suppress(openai.BadRequestError, openai.UnprocessableEntityError):
+                reply, seconds = await self._send(api, first, continuation.FIRST)
+                self._keep_opening(key, continuation.opening_of(reply))
+                self._parts_thoughts = self._parts_thoughts or continuation.parted(reply) is not None
+                if is_answer and not self._parts_thoughts:
+                    return self._read(reply, call.sampling, seconds)
+        if opening := self._openings.get(key):
+            messages, sampling = continuation.as_raw(opening, text, call.sampling)
+            reply, seconds = await self._send(
+                api, call._replace(messages=messages, sampling=sampling), continuation.AS_IT_IS
             )
+            return self._read(reply, sampling, seconds)
+        reply, seconds = await self._send(api, call)
+        continuation.check_whole(reply, address)
+        self._says_prompts = False
+        return continuation.new_part(self._read(reply, call.sampling, seconds), text)
+
+    def _keep_opening(self, key: str, opening: str | None) -> None:
+        if opening is None:
+            self._says_prompts = False
+            return
+        self._openings[key] = opening
+        if len(self._openings) > MOST_OPENINGS:
+            del self._openings[next(iter(self._openings))]
+
+    async def _ask_once(self, api: openai.AsyncOpenAI, call: _Call) -> Completion:
+        if call.sampling.raw and self.endpoint.batch:
+            raise RequestRefused(
+                f"{self.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
+            )
+        reply, seconds = await self._send(api, call)
+        return self._read(reply, call.sampling, seconds)
+
+    def _read(self, reply: Reply, sampling: Sampling, seconds: float) -> Completion:
         try:
-            async with call.reserve(call.messages, sampling) as pay:
+            completion = read(reply, sampling, seconds)
+        except UNREADABLE as error:
+            raise UnreadableReply(f"unreadable reply: {error}") from error
+        if "stop" not in self.endpoint.names:
+            completion = stopped(completion, sampling.stop)
+        if sampling.logprobs and completion.tokens is None:
+            raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
+        return completion
+
+    async def _send(
+        self, api: openai.AsyncOpenAI, call: _Call, extra_body: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[Reply, float]:
+        """The reply to a request, which is paid, and the seconds that it took."""
+        endpoint = self.endpoint
+        try:
+            async with call.reserve(call.messages, call.sampling) as pay:
                 start = time.perf_counter()
                 reply = await ask(
-                    *(api, endpoint.model, call.messages, sampling, endpoint.names, endpoint.extra_body),
+                    *(api, endpoint.model, call.messages, call.sampling, endpoint.names),
+                    {**endpoint.extra_body, **extra_body},
                     {CUSTOM_ID: call.key} if endpoint.batch else None,
                 )
                 seconds = time.perf_counter() - start
                 pay(*tokens_of(reply))
-            completion = read(reply, sampling, seconds)
-            if "stop" not in endpoint.names:
-                completion = stopped(completion, sampling.stop)
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
-        if sampling.logprobs and completion.tokens is None:
-            raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
-        return completion
+        return reply, seconds
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -163,7 +163,7 @@ class Rollout:
                 sampling = replace(sampling, temperature=stage.temperature)
             if stage.max_tokens is not None:
                 sampling = replace(sampling, max_tokens=min(stage.max_tokens, sampling.max_tokens))
-        return replace(sampling, raw=True) if stage.raw else sampling
+        return replace(sampling, raw=stage.raw, continues=stage.continues)
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """One completion of a chat, recorded with the cost of all that were drawn for it."""

@@ -14,7 +14,7 @@ from notewriter.models.client import Client, Endpoint
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
-from notewriter.testing import ScriptedRollout
+from notewriter.testing import ScriptedRollout, prompt_text
 
 
 def so_far(rollout):
@@ -111,9 +111,9 @@ def test_passages_are_shown_as_the_checkpoints_know_them():
     assert as_documents(passages) == 'Doc 1(Title: "Osk") A town.\nDoc 2(Title: "Bore") A river.'
 
 
-def test_the_server_is_asked_to_continue_the_text_with_its_thoughts():
+def test_the_second_prompt_is_the_first_one_and_the_text_with_its_thoughts():
     def reply(request):
-        return "<answer>Mira" if request["messages"][1:] else "<think>Where?</think>\n<search>the town"
+        return "<answer>Mira" if "prompt" in request else "<think>Where?</think>\n<search>the town"
 
     class Index:
         def search(self, query, top_k):
@@ -131,13 +131,11 @@ def test_the_server_is_asked_to_continue_the_text_with_its_thoughts():
         assert asyncio.run(run()) == "Mira"
     first, second = endpoint.requests
     assert [message["role"] for message in first["messages"]] == ["user"]
-    assert "continue_final_message" not in first
-    assert second["messages"][1] == {
-        "role": "assistant",
-        "content": "<think>Where?</think>\n<search>the town</search>\n\n"
-        '<information>Doc 1(Title: "Osk") About the town.</information>\n\n',
-    }
-    assert (second["continue_final_message"], second["add_generation_prompt"]) == (True, False)
+    assert second["prompt"] == prompt_text(first["messages"]) + (
+        "<think>Where?</think>\n<search>the town</search>\n\n"
+        '<information>Doc 1(Title: "Osk") About the town.</information>\n\n'
+    )
+    assert second["stop"] == first["stop"] and second["max_tokens"] == first["max_tokens"]
     assert first["max_tokens"] == 500 and first["stop"] == ["</search>", "</answer>"]
 
 

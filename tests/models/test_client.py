@@ -453,7 +453,7 @@ async def test_replicas_that_are_all_down_are_named(connect, waits, nobody):
 def test_parameters_that_are_not_used_leave_the_key_of_the_cache_as_it_was():
     """Caches of earlier versions stay valid."""
     old = ["http://a/v1", "m", chat("Where"), asdict(SAMPLING), {}, 0]
-    for name in ("alternatives", "raw", "score_from"):
+    for name in ("alternatives", "raw", "continues", "score_from"):
         del old[3][name]
     expected = hashlib.sha256(json.dumps(old, sort_keys=True).encode()).hexdigest()
     endpoint = Endpoint("http://a/v1", "m")
