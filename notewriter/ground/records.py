@@ -64,8 +64,9 @@ class Sampling:
 
     `raw` sends the messages' texts, joined, as one text without the model's chat template, and keeps special tokens in
     the reply. `continues` says that the reply is a part of one text, which further calls go on with
-    (`notewriter.models.continuation`). `score_from` scores instead of asking: the last message, of the assistant, is a reply that is continued,
-    and the log-probabilities are those of the prompt's tokens from that index on; a negative one counts from its end.
+    (`notewriter.models.continuation`). `score_from` scores instead of asking: the last message, of the assistant, is a
+    reply that is continued, and the log-probabilities are those of the prompt's tokens from that index on; a negative
+    one counts from its end.
     """
 
     temperature: Annotated[float, Interval(ge=0)] = 0.1

@@ -44,8 +44,8 @@ async def s3(
     once. In the paper what was not selected is dropped; as in the authors' code, documents on which the searcher says
     nothing count as selected, the first ones too.
 
-    Counts `invalid_actions`, `unreadable_selections` and `unfinished` searches. The server has to continue
-    a text, as vLLM and SGLang do; a trained searcher needs the authors' `search.jinja` in `prompts_dir`.
+    Counts `invalid_actions`, `unreadable_selections` and `unfinished` searches. The server has to continue a text,
+    as vLLM and SGLang do; a trained searcher needs the authors' `search.jinja` in `prompts_dir`.
 
     Args:
         question: the question to answer; gets its question mark if it has none, as in training.

@@ -34,8 +34,8 @@ async def search_o1(
     and writes what helps in their place. The first turn without a query ends the loop. If the turns run out, an answer
     is written from the reasoning (the paper does not specify this). Counts `repeated_queries` and `unfinished`.
 
-    The server has to continue a text, as vLLM and SGLang do. The authors sample at temperature 0.7 and
-    top-p 0.8, in both stages.
+    The server has to continue a text, as vLLM and SGLang do. The authors sample at temperature 0.7 and top-p 0.8, in
+    both stages.
 
     Args:
         rollout: the rollout to run in; `policy` reasons, `notes` reads documents, `answer` answers if turns run out.

@@ -36,9 +36,9 @@ async def search_r1(
     turn with neither is followed by a notice on how to act. After the last turn the model may answer once more, but
     not search (the authors' code; the paper's loop ends there). Counts `invalid_actions`, and `unfinished` texts.
 
-    The server has to continue a text, as vLLM and SGLang do. A trained checkpoint knows one prompt:
-    put the authors' `reason.jinja` and `notice.jinja` into `prompts_dir`. The authors' code also cuts what one search
-    found at 500 tokens; here it is whole.
+    The server has to continue a text, as vLLM and SGLang do. A trained checkpoint knows one prompt: put the
+    authors' `reason.jinja` and `notice.jinja` into `prompts_dir`. The authors' code also cuts what one search found at
+    500 tokens; here it is whole.
 
     Args:
         question: the question to answer; gets its question mark if it has none, as in training.
