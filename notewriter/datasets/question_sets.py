@@ -15,6 +15,7 @@ from notewriter.datasets import reading
 from notewriter.ground.config import check_mapping, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.typed import hints_of
 
 NAMED = 5
 """Missing ids that an error names."""
@@ -110,7 +111,7 @@ def _ids_of_records(path: Path) -> list[tuple[str, str]]:
 
 
 def _read_rule(path: Path) -> Rule:
-    _, content = read_mapping(path, "check the path of the question set")
+    _, content = read_mapping(path, "check the path of the question set", hints_of(Rule))
     check_mapping(content, Rule, str(path))
     if (content.get("first") is None) == (content.get("draw") is None):
         raise UserError(f"{path}: must have either first or draw; see docs/evaluation.md")

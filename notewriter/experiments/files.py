@@ -59,7 +59,7 @@ def read_file(path: Path, remedy: str, includers: Sequence[Path] = ()) -> dict[s
             type.
     """
     path = find(path)
-    lines, content = read_mapping(path, remedy)
+    lines, content = read_mapping(path, remedy, {})
     for key, hint in COMMON.items():
         if key in content and (problem := misfit(content[key], hint, key)):
             raise UserError(f"{path}:{lines[key]}: {problem}")

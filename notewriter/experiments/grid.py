@@ -314,7 +314,7 @@ def indexes_of(options: Options) -> list[str]:
 
 @functools.cache
 def _recipe(name: str) -> Options:
-    return read_mapping(find(name), "name a recipe in config")[1]
+    return read_mapping(find(name), "name a recipe in config", {})[1]
 
 
 def _entries(entries: Mapping[str, Any], kind: type[T], place: str) -> dict[str, T]:

@@ -1,16 +1,18 @@
 """Configuration of every command: dataclasses filled from a YAML file and the command line."""
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 import yaml
 
@@ -326,12 +328,28 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
-class _RepeatedKey(yaml.MarkedYAMLError):
-    """A mapping has a key twice, of which only the last one would count."""
+_YAML = "tag:yaml.org,2002:"
+
+CHANGED = {
+    f"{_YAML}bool": (r"(?i:yes|no|on|off)", "a truth value"),
+    f"{_YAML}int": (r"[-+]?0[0-9_]+|.*:.*", "an octal number, or one in sixties"),
+    f"{_YAML}float": (r".*:.*", "a number in sixties"),
+    f"{_YAML}timestamp": (r".*", "a date"),
+    f"{_YAML}str": (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", "a text"),
+}
+"""Plain words that YAML 1.1 takes for something that few mean by them, by the type that it gives them."""
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """YAML that would be read otherwise than it was meant: a key twice, or a word that YAML changes."""
 
 
 class _Loader(yaml.SafeLoader):
     """Constructs plain data only; a repeated key or a value that does not suit its tag is an error with its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._meant = set[int]()
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -339,7 +357,7 @@ class _Loader(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in lines:
                 what = f"duplicate key {key.value!r} (see line {lines[key.value]}); remove one"
-                raise _RepeatedKey(problem=what, problem_mark=key.start_mark)
+                raise _Refused(problem=what, problem_mark=key.start_mark)
             lines[key.value] = key.start_mark.line + 1
         return node
 
@@ -349,6 +367,44 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             what = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
             raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from error
+
+    def mean(self, node: Any, hint: Any, key: str) -> None:
+        """Give the plain words of a value that YAML changes (`CHANGED`) the type that the option has.
+
+        A number with an exponent is a number. Where the type is not known, the other words are refused.
+        """
+        if id(node) in self._meant:
+            return
+        self._meant.add(id(node))
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType, Annotated) else (hint,)
+        if isinstance(node, yaml.SequenceNode):
+            items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) is list), Any)
+            for each in node.value:
+                self.mean(each, items, key)
+        elif isinstance(node, yaml.MappingNode):
+            # A single mapping may stand for a list of one.
+            mappings = [part for kind in kinds for part in (kind, *get_args(kind)) if get_origin(part) is dict]
+            for name, value in node.value:
+                self.mean(name, str, key)
+                self.mean(value, get_args(mappings[0])[1] if mappings else Any, f"{key}: {name.value}")
+        elif node.style is None and node.tag == self.resolve(yaml.ScalarNode, node.value, (True, False)):  # type: ignore[no-untyped-call]
+            pattern, taken_for = CHANGED.get(node.tag, ("", ""))
+            if re.fullmatch(pattern, node.value) and node.value:
+                self._mean_word(node, hint, kinds, f"{key}: YAML takes {node.value} for {taken_for}")
+
+    def _mean_word(self, node: yaml.ScalarNode, hint: Any, kinds: Sequence[Any], what: str) -> None:
+        names = [name for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for name in _choices(kind)]
+        known = Literal[tuple(names)] if names else hint
+        for kind, value in _readings(node.value):
+            if (kind == "float" and node.tag == f"{_YAML}str") if hint is Any else not misfit(value, known):
+                node.tag, node.value = f"{_YAML}{kind}", str(value)
+                return
+        if node.tag == f"{_YAML}str":
+            # What is wrong with the number is said where the option's type is checked.
+            node.tag = f"{_YAML}float"
+            return
+        what = f'{what}; quote it ("{node.value}"), or write what is meant'
+        raise _Refused(problem=what, problem_mark=node.start_mark)
 
 
 def load_yaml(text: str) -> Any:
@@ -360,29 +416,52 @@ def load_yaml(text: str) -> Any:
     return _load(text)[1]
 
 
-def _load(text: str) -> tuple[Any, Any]:
-    """The root node of a YAML text, None where it is empty, and its data."""
+def _load(text: str, hints: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+    """The root node of a YAML text, None where it is empty, and its data, with the types of its keys as was meant."""
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
+        if isinstance(root, yaml.MappingNode) and hints is not None:
+            for key, value in root.value:
+                loader.mean(value, hints.get(key.value, Any), key.value)
         return root, None if root is None else loader.construct_document(root)
     except RecursionError as error:
         raise yaml.YAMLError("nested too deeply") from error
 
 
-def read_mapping(path: Path, remedy: str = "check the path after --config") -> tuple[dict[str, int], dict[str, Any]]:
+def _readings(word: str) -> Iterator[tuple[str, Any]]:
+    """What a plain word may mean, in the order in which an option's type is asked."""
+    yield "str", word
+    if word.lower() in ("yes", "no", "on", "off"):
+        yield "bool", word.lower() in ("yes", "on")
+    with contextlib.suppress(ValueError):
+        number = float(word)
+        if number.is_integer():
+            yield "int", int(number)
+        yield "float", number
+
+
+def read_mapping(
+    path: Path, remedy: str = "check the path after --config", hints: Mapping[str, Any] | None = None
+) -> tuple[dict[str, int], dict[str, Any]]:
     """The line number of each key of a YAML file, and the parsed mapping.
 
+    Args:
+        path: the file.
+        remedy: what to do if it cannot be read.
+        hints: the types of its keys, by which words are read that YAML would change; None leaves them to YAML.
+
     Raises:
-        UserError: the file cannot be read (ends with `remedy`), is not a YAML mapping, or repeats a key.
+        UserError: the file cannot be read (ends with `remedy`), is not a YAML mapping, repeats a key, or has a word
+            that YAML would change and whose type is not known.
     """
     try:
-        root, config = _load(path.read_text(encoding="utf-8"))
+        root, config = _load(path.read_text(encoding="utf-8"), hints)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
-    except _RepeatedKey as error:
+    except _Refused as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{path}:{line}: {error.problem}") from error
     except yaml.YAMLError as error:
@@ -414,7 +493,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration file, whose keys are the options with these types."""
-    lines, config = read_mapping(path)
+    lines, config = read_mapping(path, hints=hints)
     for key, value in config.items():
         line = lines.get(str(key), 1)
         if key not in hints:

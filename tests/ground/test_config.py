@@ -55,6 +55,30 @@ def test_every_kind_of_value_can_be_given_on_the_command_line():
     assert arguments == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
 
 
+@pytest.mark.parametrize(
+    ("line", "option", "value"),
+    [
+        ("path: no", "path", "no"),
+        ("path: 010", "path", "010"),
+        ("path: 2024-13-45", "path", "2024-13-45"),
+        ("path: 1:30", "path", "1:30"),
+        ("path: 1e3", "path", "1e3"),
+        ("top_k: 010", "top_k", 10),
+        ("top_k: 1e3", "top_k", 1000),
+        ("share: 5e-1", "share", 0.5),
+        ("limit: 08", "limit", 8),
+        ("greedy: on", "greedy", True),
+        ("greedy: No", "greedy", False),
+        ("names: [no, 007, on]", "names", ["no", "007", "on"]),
+        ("options: {a: 1e-5, no: [2.5e3]}", "options", {"a": 1e-5, "no": [2500.0]}),
+        ("options: {a: \"no\", b: '010'}", "options", {"a": "no", "b": "010"}),
+    ],
+)
+def test_words_that_yaml_changes_are_read_as_the_option_means_them(write, line, option, value):
+    read = getattr(parse("--config", write(f"{line}\n"), *(() if option == "path" else ("--path", "x"))), option)
+    assert (read, type(read)) == (value, type(value))
+
+
 def test_a_file_gives_the_same(write):
     file = write(
         "path: x\ntop_k: 3\nshare: 1e-1\nlimit: 7\ngreedy: true\nnames: [b, c]\n"
@@ -129,7 +153,14 @@ def test_aliases_and_merged_mappings_repeat_no_key(write):
         ("path: x\ntop_k: !!int ''\n", r"run\.yaml: is not YAML \('' is no int .*line 2"),
         ("path: x\ngreedy: !!bool maybe\n", r"run\.yaml: is not YAML \('maybe' is no bool .*line 2"),
         ("path: x\nnames: [a, !!timestamp soon]\n", r"run\.yaml: is not YAML \('soon' is no timestamp .*line 2"),
-        ("path: 2024-13-45\n", r"run\.yaml: is not YAML \('2024-13-45' is no timestamp .*line 1"),
+        ("path: x\ntop_k: 25e-2\n", r"run\.yaml:2: top_k must be int, not 0\.25"),
+        ("path: x\ntop_k: 1:30\n", r"run\.yaml:2: top_k: YAML takes 1:30 for .* in sixties; quote it \(.1:30.\)"),
+        (
+            "path: x\noptions:\n  a: no\n",
+            r"run\.yaml:3: options: a: YAML takes no for a truth value; quote it \(.no.\)",
+        ),
+        ("path: x\noptions: {a: [b, 010]}\n", r"run\.yaml:2: options: a: YAML takes 010 for an octal number"),
+        ("path: x\noptions:\n  a: 2024-01-31\n", r"run\.yaml:3: options: a: YAML takes 2024-01-31 for a date"),
         ("path: " + "[" * 9999, r"run\.yaml: is not YAML \(nested too deeply\)"),
     ],
 )
