@@ -43,7 +43,13 @@ RELEASE = Release(
     page="github.com/google-research-datasets/natural-questions (nq_open)",
     licence="cc-by-sa-3.0",
     files=(
-        File(address=f"{_QUESTIONS}/NQ-open.dev.jsonl", split="dev", rows=3610, unverified="size and SHA-256"),
+        File(
+            address=f"{_QUESTIONS}/NQ-open.dev.jsonl",
+            split="dev",
+            rows=3610,
+            size=391_316,
+            sha256="f15567f38099f3615f5b8a685c0aef449c11ad90d3da3735e8d1b98115b40616",
+        ),
         File(address=f"{_QUESTIONS}/NQ-open.train.jsonl", split="train", rows=87_925, unverified="size and SHA-256"),
         File(
             address="https://raw.githubusercontent.com/nelson-liu/lost-in-the-middle/"

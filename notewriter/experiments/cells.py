@@ -11,6 +11,7 @@ from notewriter.artifacts.metrics import Metrics
 from notewriter.artifacts.run_folder import questions_digest
 from notewriter.artifacts.run_record import check_inputs, read_inputs
 from notewriter.corpora.published import PUBLISHED
+from notewriter.corpora.writing import read_manifest as read_corpus_manifest
 from notewriter.evaluation.evaluating import Evaluation, checked, run
 from notewriter.evaluation.judging import judge
 from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
@@ -144,6 +145,32 @@ def other_corpus(cell: Cell) -> str:
             return f"another corpus: {passages:,} passages"
     retrievers = ["BM25" if each.get("kind") == "bm25" else Path(str(each.get("encoder"))).name for each in indexes]
     return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
+
+
+def check_searched(grid: Grid, cells: Sequence[Cell]) -> None:
+    """Check that the corpora and indexes that are there already, and would not be made again, are those of the table.
+
+    Raises:
+        UserError: an index has another number of passages or another retriever than the table is about, or a corpus
+            other documents; or their manifests cannot be read.
+    """
+    remedy = "move it away, or put those of the table elsewhere with --set indexes=FOLDER corpora=FOLDER"
+    for cell in cells:
+        for folder in (folder for folder in indexes_of(cell.options) if folder in grid.indexes):
+            index = read_manifest(folder)
+            if index and (other := other_corpus(cell)):
+                raise UserError(f"{folder}: is {other}; the table searches {corpus_of(cell)}; {remedy}")
+            name = grid.indexes[folder].corpus
+            made = Path(grid.corpora_folder) / name
+            there = read_corpus_manifest(made)
+            source = grid.corpora[name].source or name
+            if there and (found := there.get("settings", {}).get("source")) != source:
+                raise UserError(f"{made}: has documents of {found}; the table searches {source}; {remedy}")
+            if there and index and there.get("passages") != index.get("passages"):
+                raise UserError(
+                    f"{folder}: has {index.get('passages')} passages, and its corpus {made} {there.get('passages')}; "
+                    "remove the index, which is then built again"
+                )
 
 
 def corpus_of(cell: Cell) -> str:

@@ -18,6 +18,7 @@ from typing import Literal
 
 import yaml
 
+from notewriter.experiments.cells import check_searched
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Cell, Substitutes, TableArguments, read_grid
 from notewriter.experiments.here import run_here
@@ -56,7 +57,8 @@ def main(argv: list[str]) -> None:
     """Print the plan, and do it or write it.
 
     Raises:
-        UserError: the table cannot be read, no chosen cell can run, or a stage fails.
+        UserError: the table cannot be read, no chosen cell can run, what lies in the place of one of its corpora or
+            indexes is another, or a stage fails.
     """
     if argv and not argv[0].startswith("-"):
         argv = ["--file", *argv]
@@ -70,6 +72,7 @@ def main(argv: list[str]) -> None:
     cells = grid.chosen(arguments.cells)
     if not (able := [cell for cell in cells if not cell.lacks]):
         raise UserError(f"{grid.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
+    check_searched(grid, able)
     output = Path(arguments.output_dir)
     costs = cost_of(grid, able, dry, output, stand_ins=True)
     stages = stages_of(grid, able, costs, output, table_command(arguments, substitutes), check=own.check)

@@ -304,6 +304,8 @@ def _index(grid: Grid, folder: str) -> Stage:
         hours, disk = passages * words * BM25_SECONDS / 3600, passages * words * BM25_BYTES
     else:
         command += ["--encoder", index.encoder]
+        if index.query_prompt is not None:
+            command += ["--query_prompt", index.query_prompt]
         if is_hub_id(index.encoder):
             after.append(f"fetch model {index.encoder}")
         disk = passages * (VECTOR_BYTES + words * TEXT_BYTES)

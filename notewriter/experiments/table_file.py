@@ -75,11 +75,13 @@ class Searched:
     Args:
         corpus: its corpus.
         encoder: the encoder of a dense index; None for BM25.
+        query_prompt: the text before queries, if it is not the encoder's own.
         vectors: the published vectors that it takes, by their name in `notewriter fetch index`.
     """
 
     corpus: Text
     encoder: Text | None = None
+    query_prompt: str | None = None
     vectors: Text | None = None
 
     @property

@@ -319,7 +319,9 @@ def _json_object(text: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         # The only exception whose message argparse shows.
-        raise argparse.ArgumentTypeError(f'{shown(text)} is not a JSON object; write it as \'{{"key": "value"}}\'')
+        raise argparse.ArgumentTypeError(
+            f'{shown(text)} is not a JSON object; write it as \'{{"key": "value"}}\', several one after another'
+        )
     return value
 
 

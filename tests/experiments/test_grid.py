@@ -8,7 +8,9 @@ import pytest
 from notewriter.corpora.published import PUBLISHED
 from notewriter.evaluation.papers import PAPERS, published_rows
 from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
+from notewriter.experiments.stages import stages_of
 from notewriter.experiments.table import columns, published_of, scored_by
+from notewriter.experiments.table_cost import CellCost
 from notewriter.experiments.values import metric_shown
 from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare
@@ -224,6 +226,46 @@ def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
     table = read_grid(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
     sets = {cell.options["question_set"] for cell in table.cells}
     assert sets == {"configs/question_sets/2wikimultihopqa/deepnote_cost_ours.yaml"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_with_other_places_for_corpora_and_indexes_nothing_of_a_table_lies_elsewhere(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTEWRITER_HOME", str(tmp_path / "home"))
+    grid = read_grid(path, {"indexes": "/mine/indexes", "corpora": "/mine/corpora"}, Substitutes())
+    cells = [cell for cell in grid.cells if not cell.lacks]
+    costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
+    stages = stages_of(grid, cells, costs, Path("out"), ["notewriter", "table"])
+    named = [text for stage in stages for text in (*stage.command, *stage.result)]
+    named += [repr(cell.options) for cell in grid.cells]
+    assert not [text for text in named if "runs/" in text]
+    assert {folder for cell in cells for folder in indexes_of(cell.options)} <= grid.indexes.keys()
+
+
+def test_the_long_context_of_glm_4_32b_is_that_of_its_in_context_row_alone():
+    """YaRN as vLLM has it scales short prompts too."""
+    cells = read_grid(Path("papers/rearag/table_1"), {}, Substitutes()).cells
+    scaled = {cell.name for cell in cells if "hf_overrides" in cell.options.get("serve_options", {})}
+    assert scaled == {f"{cell.benchmark}/in_context/GLM-4-32B" for cell in cells}
+
+
+def test_the_baselines_whose_numbers_are_flashrags_are_decoded_as_there():
+    """Greedily, with 32 new tokens; the summary of RECOMP, Self-RAG and FLARE's drafts have lengths of their own."""
+    cells = {cell.method: cell.options for cell in read_grid(Path("papers/resp/table_2"), {}, Substitutes()).cells}
+    greedy = {name: options["max_tokens"] for name, options in cells.items() if options.get("temperature") == 0}
+    assert greedy == {
+        **dict.fromkeys(("direct", "sure", "recomp", "replug", "iter_retgen"), 32),
+        "self_rag": 100,
+        "flare": 200,
+    }
+    assert cells["recomp"]["stage_sampling"] == {"recomp/compress": {"max_tokens": 512}}
+    assert all(cells[name]["max_tokens"] == 200 for name in ("vanilla", "ircot", "resp"))
+
+
+def test_noteswriting_is_scored_against_the_answers_that_its_paper_had():
+    path = Path("papers/noteswriting/table_1")
+    for changes, split in (({}, "nov23"), ({"fanoutqa": "dev"}, "dev")):
+        cells = read_grid(path, changes, Substitutes()).cells
+        assert {cell.options["split"] for cell in cells if cell.benchmark == "fanoutqa"} == {split}
 
 
 def covering(cells):

@@ -1,5 +1,6 @@
 """`notewriter reproduce`: the plan is printed first, and nothing is written by it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,48 @@ def test_the_written_pipeline_is_one_of_jobs(tmp_path, capsys):
     evaluation = jobs["job_6"]
     assert "--gpus-per-node=1" in evaluation and "--mem=60G" in evaluation and "--time=" in evaluation
     assert "--dependency=afterok:$job_1:$job_3:$job_5" in evaluation
+
+
+def written(folder, manifest):
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("folder", "manifest", "told"),
+    [
+        ("index/musique-ircot", {"kind": "bm25", "passages": 196}, "musique-ircot: is another corpus: 196 passages"),
+        (
+            "index/musique-ircot",
+            {"kind": "dense", "encoder": "e5", "passages": 139_416},
+            "is another retriever: e5; the table searches ircot-musique, 139,416 passages, by BM25",
+        ),
+        ("corpus/ircot-musique", {"settings": {"source": "folder"}}, "has documents of folder; the table searches"),
+    ],
+    ids=["other passages", "other retriever", "other documents"],
+)
+def test_what_lies_in_the_place_of_an_index_or_corpus_is_not_taken_for_it(tmp_path, folder, manifest, told):
+    """Nothing is planned, fetched or evaluated over it."""
+    written(tmp_path / "runs" / folder, manifest)
+    with pytest.raises(UserError, match=told) as error:
+        main([*ROW, "--dry_run", "true"])
+    assert "--set indexes=FOLDER corpora=FOLDER" in str(error.value)
+    main([*ROW, "--dry_run", "true", "--set", "indexes=mine", "corpora=mine_too"])
+
+
+def test_an_index_of_fewer_passages_than_its_corpus_is_built_again(tmp_path):
+    """Where nobody states how many there are."""
+    corpus = {"settings": {"source": "per-question"}, "passages": 30_000}
+    written(tmp_path / "runs/corpus/rearag-musique", corpus)
+    index = {"kind": "dense", "encoder": "BAAI/bge-base-en-v1.5", "passages": 196}
+    written(tmp_path / "runs/index/rearag-musique", index)
+    with pytest.raises(UserError, match=r"rearag-musique: has 196 passages, and its corpus .* 30000; remove the index"):
+        main(["papers/rearag/table_1", "--cells", "musique/vanilla/GLM-4-9B", "--dry_run", "true"])
+
+
+def test_indexes_that_the_user_puts_in_place_of_the_papers_are_taken(tmp_path):
+    written(tmp_path / "mine/musique", {"kind": "bm25", "passages": 196})
+    main([*ROW, "--indexes", "mine", "--dry_run", "true"])
 
 
 def test_a_key_that_is_missing_is_said_before_anything_is_done(capsys, monkeypatch):

@@ -99,6 +99,11 @@ def test_encoders_and_rerankers_are_fetched_too():
     ).keys()
 
 
+def test_the_queries_of_deepnotes_table_8_are_embedded_without_an_instruction():
+    command = derived("deepnote/table_8", "musique/*/bge*")["index musique-ircot-bge-base-en-v1.5"].command
+    assert command[command.index("--query_prompt") + 1] == ""
+
+
 def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
     """A folder of the name stands for the model of the Hub, everywhere."""
     (tmp_path / "intfloat/e5-base-v2").mkdir(parents=True)

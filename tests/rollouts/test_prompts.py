@@ -11,6 +11,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.methods import stages
 from notewriter.models.roles import ModelArguments
+from notewriter.rollouts import prompts
 from notewriter.rollouts.identity import config_hash
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import settings_of
@@ -19,6 +20,7 @@ PASSAGES = [
     Passage("1", "Braces {{ question }}", 'The set {x} and the JSON {"a": [1]} and {% if %} and {# no #}.'),
     Passage("2", "Angle <b>brackets</b>", "Tea & biscuits, \"quoted\" and 'quoted'."),
 ]
+STYLES = Path(prompts.__file__).parent / "answer_style"
 # The variables that methods pass to each stage.
 STAGES = {
     "direct/answer": {"question": "Who?", "answer_style": "short"},
@@ -314,6 +316,27 @@ def test_the_long_style_asks_for_a_concise_answer_and_does_not_hint_at_the_metri
         for wanted in ("accurate", "engaging", "concise", "unbiased", "journalis"):
             assert wanted in message["content"]
         assert not re.search("long|detail|reading|interpretation|ambigu|cover|every", message["content"])
+
+
+@pytest.mark.parametrize("stage", [stage for stage, given in STAGES.items() if "answer_style" in given])
+def test_a_blank_line_stands_between_the_style_of_an_answer_and_what_follows(stage):
+    """`trim_blocks` removes the line break after a tag."""
+    style = (STYLES / f"{STAGES[stage]['answer_style']}.jinja").read_text().strip()
+    shown = "\n".join(message["content"] for message in Prompts().render(stage, **STAGES[stage]))
+    before, _, after = shown.partition(style)
+    assert before and (not after or re.match(r"\n\n\S", after))
+
+
+def test_a_stage_without_passages_says_that_there_are_none():
+    for stage in ("vanilla/answer", "deepnote/init_note", "resp/global_evidence", "ircot/step"):
+        (message,) = Prompts().render(stage, question="Who?", passages=[], sentences=[], answer_style="short")
+        assert "Passages:\nNone.\n\n" in message["content"]
+
+
+def test_each_question_of_an_earlier_query_is_an_item_of_the_list():
+    queries = ["Who built it?\nWhen was it built?", "Where is it?"]
+    (message,) = Prompts().render("deepnote/refine_query", question="Who?", note="", queries=queries)
+    assert "Asked already:\n- Who built it?\n- When was it built?\n- Where is it?\n\n" in message["content"]
 
 
 def test_the_list_style_asks_for_all_parts():

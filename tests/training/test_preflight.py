@@ -29,7 +29,7 @@ def options(tiny_model: Path, write_pairs: Callable[..., Path]) -> list[str]:
 
 
 def test_pairs_are_checked_shown_and_estimated(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    preflight.main([*options, "--per_device_train_batch_size", "4", "--gpu", "A100", "--num_train_epochs", "2"])
+    preflight.main([*options, "--per_device_train_batch_size", "4", "--gpu", "a100", "--num_train_epochs", "2"])
 
     shown = capsys.readouterr().out
     assert "train.parquet: 16 rows pass; 0 dropped as too long\n" in shown

@@ -1,4 +1,7 @@
-"""ASQA as scored by ALCE: short answers found in the normalised prediction, over the readings of the question."""
+"""ASQA as scored by DeepNote's copy of ALCE's scorer: short answers in the normalised prediction, for each reading.
+
+ALCE itself reads a prediction up to its first line break and removes citation marks before; DeepNote does neither.
+"""
 
 from notewriter.evaluation.metrics.metric import Family, Metric
 from notewriter.ground.records import Question

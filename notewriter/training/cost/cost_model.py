@@ -68,7 +68,7 @@ from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
-from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, per_token, usual_utilization
+from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, peak_tflops, per_token, usual_utilization
 from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
 from notewriter.training.run.losses import is_reference_free
 
@@ -252,7 +252,8 @@ def estimate(
         per_parameter += 2 * FORWARD
     token, attended = per_token(per_parameter, shape.computing, shape.layers, shape.hidden)
     operations = load.forward_tokens * share * (token + attended * load.longest_sequence)
-    peak = choose("gpu", machine.gpu, PEAK_TFLOPS) if machine.gpu else peak
+    if machine.gpu:
+        peak = peak_tflops(machine.gpu) or choose("gpu", machine.gpu, PEAK_TFLOPS)
     result: dict[str, Any] = {
         "held": {name: round(value) for name, value in held.items()},
         "moments": {name: round(value) for name, value in moments.items()},
