@@ -85,9 +85,10 @@ class Sampling:
 class Completion:
     """A model's reply and its cost: prompt and completion tokens, prompt tokens cached by the server, seconds.
 
-    `finish_reason` comes from the server: `"length"` means that the reply was cut at `max_tokens`. `tokens` are
-    the reply's tokens with their natural log-probabilities if the sampling requested them, `alternatives` the natural
-    log-probabilities of the sampling's alternatives at each position.
+    `finish_reason` is `"stop"`, or `"length"` for a reply that was cut, at `max_tokens` or at the end of the context.
+    Completion tokens are all that are billed, a thought's too. `tokens` are the reply's tokens with their natural
+    log-probabilities if the sampling requested them, `alternatives` the natural log-probabilities of the sampling's
+    alternatives at each position. `thought` is what a server with a reasoning parser cut off the text.
     """
 
     text: str
@@ -98,3 +99,4 @@ class Completion:
     seconds: float
     tokens: list[tuple[str, float]] | None = None
     alternatives: list[dict[str, float]] | None = None
+    thought: str = ""

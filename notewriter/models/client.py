@@ -26,7 +26,17 @@ from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.terminal import escape_controls
 from notewriter.models import continuation
 from notewriter.models.cache import ResponseCache
-from notewriter.models.completions import CUSTOM_ID, UNREADABLE, ask, read, stopped, tokens_of
+from notewriter.models.completions import (
+    CUSTOM_ID,
+    UNREADABLE,
+    NoAnswer,
+    Unfinished,
+    ask,
+    is_finished,
+    read,
+    stopped,
+    tokens_of,
+)
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, known_dialect
 from notewriter.models.prices import Reserve, for_free
@@ -46,16 +56,25 @@ TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
 
 REFUSALS = 20
-"""So many refusals in a row, without a reply in between, end a run; those of prompts for their length do not count."""
+"""So many refusals in a row, without a reply in between, end a run.
+
+Those of a prompt for its length or for what it says do not count.
+"""
 
 MOST_OPENINGS = 1024
 """So many prompts of texts that are being continued are kept; each is asked for again when it is needed."""
 
-_TOO_LONG = re.compile(r"context (length|window)|too long|longer than|exceeds? (the )?(max|limit)", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context[ _-](length|window|size|limit)|(too|longer) (long|than)|too large for model|reduce the length"
+    r"|exceed(s|ed|ing)? (the |model )*(max|limit|configured limit|token limit)|too many tokens"
+    r"|maximum (prompt|input|sequence) length|less than \d+ tokens|inputs` tokens|input length should be",
+    re.IGNORECASE,
+)
+"""In an error's words or code (`context_length_exceeded`): the prompt is too long, as different servers say it."""
 
 
 class RequestRefused(Exception):
-    """The endpoint rejects this request permanently, for example because the prompt exceeds its context."""
+    """A request that gets no answer, for example because the prompt exceeds the context or a filter stops the reply."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +202,7 @@ class Client:
         request waits for `reserve`, and its reply is paid there even if it is of no use.
 
         Raises:
-            RequestRefused: this request cannot be served (HTTP 400, 413, 422).
+            RequestRefused: this request cannot be served (HTTP 400, 413, 422), or its reply is no answer.
             UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or has
                 refused `REFUSALS` requests in a row, or the call could exceed the budget.
         """
@@ -191,7 +210,7 @@ class Client:
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
         lock = self._in_flight.setdefault(key, asyncio.Lock())
         async with lock:
-            if self._cache is not None and (cached := self._cache.get(key)):
+            if self._cache is not None and (cached := self._cache.get(key)) and is_finished(cached):
                 self.replies[affinity] += 1
                 return cached
             async with self._slots:
@@ -206,13 +225,19 @@ class Client:
             self.replies[affinity] += 1
             if self._cache is not None:
                 self._cache.put(key, completion)
-            if self._batches is not None:
-                self._batches.forget(key)
+            self._forget(key)
         return completion
+
+    def _forget(self, key: str) -> None:
+        if self._batches is not None:
+            self._batches.forget(key)
 
     def _count_refusal(self, refusal: RequestRefused) -> None:
         # The long prompts among hundreds in flight are refused before the first reply is there.
-        self._refused += not _TOO_LONG.search(str(refusal))
+        cause = refusal.__cause__
+        said = f"{refusal} {getattr(cause, 'code', '')} {getattr(cause, 'type', '')}"
+        of_prompt = cause.of_prompt if isinstance(cause, NoAnswer) else _TOO_LONG.search(said)
+        self._refused += not of_prompt
         if self._refused >= REFUSALS:
             raise UserError(
                 f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished work is "
@@ -311,6 +336,8 @@ class Client:
             if isinstance(error, openai.APIStatusError) and not is_transient(error):
                 raise RequestRefused(reason(error)) from error
             raise _gave_up(endpoint, attempts, error) from error
+        except (NoAnswer, Unfinished) as error:
+            raise RequestRefused(reason(error)) from error
         except UnreadableReply as error:
             raise _gave_up(endpoint, attempts, error) from error
         raise AssertionError("unreachable: tenacity returns a reply or raises")
@@ -321,6 +348,9 @@ class Client:
         try:
             return await self._ask(replica.api, call)
         except Exception as error:
+            if isinstance(error, NoAnswer | UnreadableReply):
+                # It would be read again from the batch that it came with.
+                self._forget(call.key)
             if is_transient(error) and not isinstance(error, openai.RateLimitError):
                 replica.avoid()
             raise

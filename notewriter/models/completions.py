@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.text import without_surrogates
+from notewriter.models.connection import UnreadableReply
 
 if TYPE_CHECKING:
     import openai
@@ -75,39 +76,198 @@ async def ask(
     return chat
 
 
+_STOPPED = ("stop", "stop_sequence", "eos", "eos_token", "end_turn", "complete")
+_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition")
+_BROKEN = ("abort", "aborted", "cancelled", "error", "network_error", "insufficient_system_resource", "load", "unload")
+_FILTERED = (
+    *("content_filter", "content_filtered", "refusal", "safety", "recitation", "blocklist", "prohibited_content"),
+    *("spii", "language", "sensitive", "guardrail_intervened"),
+)
+_CALLS = ("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter")
+
+
+class NoAnswer(Exception):
+    """A whole reply that is no answer, such as the call of a tool or a thought alone; another try is not worth it.
+
+    `of_prompt` says that this prompt is the reason, and not the way in which the endpoint is used.
+    """
+
+    def __init__(self, message: str, of_prompt: bool = False) -> None:
+        super().__init__(message)
+        self.of_prompt = of_prompt
+
+
+class Unfinished(UnreadableReply):
+    """A reply that the server broke off; another try may end."""
+
+
 def tokens_of(reply: Reply) -> tuple[int, int]:
     """The prompt tokens and completion tokens that a reply cost.
 
+    Some providers leave a model's thoughts out of `completion_tokens` and bill them all the same: they are in the
+    total, or in `reasoning_tokens`.
+
     Raises:
+        NoAnswer, Unfinished: it is an error that was sent as a reply.
         Any of `UNREADABLE`: it does not say.
     """
-    if reply.usage is None:
+    _check_error(reply)
+    usage = reply.usage
+    if usage is None:
         raise ValueError("no usage")
-    return operator.index(reply.usage.prompt_tokens), operator.index(reply.usage.completion_tokens)
+    prompt, completion, thoughts = _count(usage.prompt_tokens), _count(usage.completion_tokens), _thoughts_of(usage)
+    beside = completion + thoughts if thoughts > completion else 0
+    return prompt, max(completion, beside, _count(getattr(usage, "total_tokens", None) or 0) - prompt)
 
 
 def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
-    """The completion in a reply of any shape.
+    """The completion in a reply of any shape: the only reader of replies, also of those of batch APIs.
+
+    Its finish reason is `stop` or `length`, whatever the server's word for it. Its text is empty only where a thought
+    was cut, where a stop string may have ended it, or where the model said nothing at all.
 
     Raises:
+        NoAnswer: a filter, a refusal, a call of a tool, a thought without a reply, an unknown finish reason.
+        Unfinished: the server broke it off, or sent an error in its place.
         Any of `UNREADABLE`: it is not a completion.
     """
-    choice = reply.choices[0]
     prompt_tokens, completion_tokens = tokens_of(reply)
+    if not reply.choices:
+        raise Unfinished("a reply without choices")
+    choice = reply.choices[0]
+    message = None if sampling.raw else choice.message
+    text, thought = _parts(choice.text if message is None else message.content)
+    if message is not None:
+        thought = thought or next(filter(None, (_words(getattr(message, name, None)) for name in _THOUGHTS)), "")
+        _check_refusal(message, choice)
+    finish_reason = _finish_reason(choice.finish_reason)
+    if finish_reason == "stop" and not text.strip() and not sampling.stop and (thought or _thoughts_of(reply.usage)):
+        raise NoAnswer(
+            f"the reply has no content, only reasoning ({completion_tokens} tokens): the model said nothing after its "
+            "thought, or the server's reasoning parser took the reply for one; start the server without its reasoning "
+            "parser, or with the chat template's variables that the model was trained with"
+        )
     tokens, likely = _scored(reply, sampling) if sampling.logprobs and choice.logprobs else (None, None)
-    if choice.finish_reason is None:
-        raise ValueError("no finish reason")
-    details = reply.usage.prompt_tokens_details
     return Completion(
-        text=without_surrogates((choice.text if sampling.raw else choice.message.content) or ""),
-        finish_reason=without_surrogates(choice.finish_reason),
+        text=without_surrogates(text),
+        finish_reason=finish_reason,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
-        cached_tokens=operator.index(details.cached_tokens or 0) if details else 0,
+        cached_tokens=_cached(reply.usage),
         seconds=round(seconds, 3),
         tokens=tokens,
         alternatives=likely,
+        thought=without_surrogates(thought),
     )
+
+
+def is_finished(completion: Completion) -> bool:
+    """Whether a stored completion is an answer: older versions also stored those that a filter or an error ended."""
+    return completion.finish_reason in (*_STOPPED, *_CUT)
+
+
+def _check_error(reply: Any) -> None:
+    """Refuse an error that came with a good HTTP status, as gateways send it for the provider behind them."""
+    choice = reply.choices[0] if isinstance(getattr(reply, "choices", None), list) and reply.choices else None
+    error = getattr(reply, "error", None) or getattr(choice, "error", None)
+    if getattr(reply, "object", None) == "error":
+        error = {"message": getattr(reply, "message", ""), "code": getattr(reply, "code", None)}
+    if not error:
+        return
+    code = error.get("code") if isinstance(error, dict) else None
+    message = f"an error in place of a reply: {_words(error) or error}"
+    if isinstance(code, int) and code in (400, 401, 402, 403, 404, 413, 422):
+        raise NoAnswer(message)
+    raise Unfinished(message)
+
+
+def _check_refusal(message: Any, choice: Any) -> None:
+    """Refuse what stands in a message instead of an answer."""
+    if refusal := _words(getattr(message, "refusal", None)):
+        raise NoAnswer(f"the model refuses: {refusal}", of_prompt=True)
+    if getattr(message, "tool_calls", None) or getattr(message, "function_call", None):
+        raise NoAnswer(
+            f"the reply calls a tool (finish_reason {choice.finish_reason!r}); none was offered to the model"
+        )
+
+
+def _finish_reason(said: Any) -> str:
+    """`stop` or `length`, whatever the server's word; before a colon (Gemini's `content_filter: RECITATION`)."""
+    if not said:
+        raise ValueError("no finish reason")
+    reason = said.lower().replace("-", "_").partition(":")[0].strip()
+    if reason in _STOPPED:
+        return "stop"
+    if reason in _CUT:
+        return "length"
+    ended = f"the reply ended with finish_reason {without_surrogates(said)[:100]!r}"
+    if reason in _BROKEN:
+        raise Unfinished(ended)
+    if reason in _FILTERED:
+        raise NoAnswer(f"{ended}: a filter of the provider stopped it", of_prompt=True)
+    raise NoAnswer(f"{ended}, the call of a tool" if reason in _CALLS else f"{ended}, which is not known")
+
+
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thinking_blocks")
+"""Where servers put the thought that they cut off a message."""
+
+_SPOKEN, _THOUGHT_PARTS = ("text", "output_text"), ("thinking", "reasoning", "thought", "reasoning_content")
+
+
+def _parts(content: Any) -> tuple[str, str]:
+    """The text and the thought of a content, which is a text, nothing, or a list of typed parts.
+
+    Raises:
+        NoAnswer: it has a part of another type.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        raise TypeError(f"content is {type(content).__name__}, not a text")
+    spoken, thoughts = [], []
+    for part in content:
+        kind = "text" if isinstance(part, str) else part["type"]
+        if kind in _SPOKEN:
+            spoken.append(_words(part))
+        elif kind in _THOUGHT_PARTS:
+            thoughts.append(_words(part))
+        else:
+            raise NoAnswer(f"the reply has a part of type {kind!r}: {_words(part)}", of_prompt=kind == "refusal")
+    return "".join(spoken), "".join(thoughts)
+
+
+def _words(value: Any) -> str:
+    """The words in a value that some server writes as a text, others as lists or mappings of texts; empty without."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(map(_words, value))
+    if isinstance(value, dict):
+        keys = ("text", "thinking", "reasoning", "summary", "content", "refusal", "message")
+        return next(filter(None, (_words(value.get(key)) for key in keys)), "")
+    return ""
+
+
+def _thoughts_of(usage: Any) -> int:
+    """The tokens of thoughts in a usage."""
+    details = getattr(usage, "completion_tokens_details", None)
+    return _count(getattr(details, "reasoning_tokens", None) or getattr(usage, "reasoning_tokens", None) or 0)
+
+
+def _cached(usage: Any) -> int:
+    """The prompt tokens that the server had in its cache, by OpenAI's, DeepSeek's or Moonshot's name."""
+    named = getattr(usage.prompt_tokens_details, "cached_tokens", None)
+    return _count(
+        named or getattr(usage, "prompt_cache_hit_tokens", None) or getattr(usage, "cached_tokens", None) or 0
+    )
+
+
+def _count(value: Any) -> int:
+    """A number of tokens; some servers write it as 12.0."""
+    number = operator.index(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if number < 0:
+        raise ValueError(f"{number} tokens")
+    return number
 
 
 def stopped(completion: Completion, stops: Sequence[str]) -> Completion:

@@ -1,5 +1,6 @@
 """Clients, and a stand-in for vLLM, as a process of its own."""
 
+import asyncio
 import json
 import os
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from notewriter.models import server as serving
@@ -89,3 +91,19 @@ async def connect() -> AsyncIterator[Callable[..., Client]]:
     yield make
     for client in clients:
         await client.close()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each sleep, none of which is slept."""
+    recorded = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        if seconds:
+            recorded.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", record)  # tenacity's
+    monkeypatch.setattr(anyio, "sleep", record)  # the openai library's
+    return recorded

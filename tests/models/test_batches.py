@@ -120,6 +120,25 @@ async def test_a_refused_request_is_refused_and_the_others_are_answered(connect)
     assert api.sizes == [2, 1]
 
 
+@pytest.mark.parametrize(("finish_reason", "sizes"), [("content_filter", [1, 1]), ("abort", [1, 1])])
+async def test_a_reply_that_answers_nothing_is_not_read_again_from_its_batch(connect, finish_reason, sizes):
+    """A filter refuses the question until it is asked anew; what was broken off goes into another batch at once."""
+    reasons = iter([finish_reason])
+
+    def outcome(custom_id, body):
+        reply = REPLY(custom_id, body)
+        (choice,) = reply["response"]["body"]["choices"]
+        choice["finish_reason"] = next(reasons, "stop")
+        return reply
+
+    with fake_batch_api(outcome=outcome) as api:
+        if finish_reason == "content_filter":
+            with pytest.raises(RequestRefused, match="content_filter"):
+                await ask(connect(api), "a")
+        (reply,) = await ask(connect(api), "a")
+    assert (reply.finish_reason, api.sizes) == ("stop", sizes)
+
+
 async def test_what_an_expired_batch_left_is_sent_again(connect, caplog):
     def outcome(custom_id, body):
         if len(api.batches) > 1:

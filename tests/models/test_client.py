@@ -7,7 +7,6 @@ import json
 import threading
 from dataclasses import asdict, replace
 
-import anyio
 import pytest
 from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
 
@@ -21,22 +20,6 @@ SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 
 def chat(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds of each sleep, none of which is slept."""
-    recorded = []
-    sleep = asyncio.sleep
-
-    async def record(seconds: float) -> None:
-        if seconds:
-            recorded.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", record)  # tenacity's
-    monkeypatch.setattr(anyio, "sleep", record)  # the openai library's
-    return recorded
 
 
 async def test_extra_body_and_key_are_sent(connect, monkeypatch):
@@ -252,6 +235,22 @@ async def test_refusals_in_a_row_end_the_run_with_their_reason(connect):
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
         "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
         "prompt is too long: 210000 tokens > 200000 maximum",
+        "request (936 tokens) exceeds the available context size (512 tokens), try increasing it",
+        "the request exceeds the available context size. try increasing the context size or enable context shift",
+        "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576).",
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 280000 tokens.",
+        "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context "
+        "length of only 4096 tokens",
+        "Please reduce the length of the messages or completion.",
+        "`inputs` must have less than 1024 tokens. Given: 2000",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 5000",
+        "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
+        "Your request exceeded model token limit: 131072",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+        "Range of input length should be [1, 30720]",
+        "Prompt exceeds max length",
     ],
 )
 async def test_prompts_that_are_too_long_end_no_run(connect, reason):

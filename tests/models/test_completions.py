@@ -1,13 +1,19 @@
 """What a request for a completion asks for, and what is read of its reply."""
 
+import contextlib
+import itertools
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fake_endpoint import Fault, completion, fake_endpoint
 
-from notewriter.ground.records import Sampling
+from notewriter.ground.errors import UserError
+from notewriter.ground.records import Completion, Sampling
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import RequestRefused
+from notewriter.models.client import REFUSALS, Client, RequestRefused, cache_key
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "in Paris", "fake"))
@@ -119,3 +125,193 @@ async def test_an_endpoint_that_does_not_score_prompts_is_told_of(connect):
     ):
         sampling = replace(SAMPLING, logprobs=True, score_from=1)
         await connect(endpoint.base_url).complete(chat("Where"), sampling)
+
+
+# Replies of servers, as they were seen: what differs from a plain one
+
+
+def reply(content: Any = "Mira", *, finish_reason: Any = "stop", usage: Any = None, **fields: Any) -> dict[str, Any]:
+    """The body of a chat completion; `fields` are further ones of its message."""
+    counts = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    message = {"role": "assistant", "content": content} | fields
+    return {
+        "id": "reply",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "fake",
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": message, "logprobs": None}],
+        "usage": counts | (usage or {}),
+    }
+
+
+async def said(client: Callable[[str], Client], *bodies: dict[str, Any], **sampling: Any) -> Completion:
+    """What a client reads of the replies of a server, which sends one after another."""
+    with fake_endpoint(faults=[Fault(body=json.dumps(body).encode()) for body in bodies]) as endpoint:
+        return await client(endpoint.base_url).complete(chat("Who built it?"), replace(SAMPLING, **sampling))
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "kept"),
+    [
+        ("stop", "stop"),
+        ("eos", "stop"),
+        ("eos_token", "stop"),
+        ("stop_sequence", "stop"),
+        ("end_turn", "stop"),
+        ("STOP", "stop"),
+        ("COMPLETE", "stop"),
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("model_length", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("repetition", "length"),
+    ],
+)
+async def test_a_reply_is_ended_by_the_model_or_cut_whatever_the_servers_word_for_it(connect, finish_reason, kept):
+    assert (await said(connect, reply(finish_reason=finish_reason))).finish_reason == kept
+
+
+CALL = [{"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}]
+
+NO_ANSWERS = [
+    (reply("", finish_reason="content_filter"), "'content_filter': a filter of the provider stopped it"),
+    (reply("Mi", finish_reason="content_filter: RECITATION"), "'content_filter: RECITATION': a filter"),
+    (reply("Mi", finish_reason="SAFETY"), "'SAFETY': a filter"),
+    (reply("Mi", finish_reason="sensitive"), "'sensitive': a filter"),
+    (reply(None, refusal="I cannot help with that."), "the model refuses: I cannot help with that."),
+    (reply([{"type": "refusal", "refusal": "I will not."}]), "the reply has a part of type 'refusal': I will not."),
+    (reply(None, finish_reason="tool_calls", tool_calls=CALL), "the reply calls a tool .finish_reason 'tool_calls'"),
+    (reply("I look.", tool_calls=CALL), "the reply calls a tool .finish_reason 'stop'"),
+    (reply(None, function_call={"name": "find", "arguments": "{}"}), "the reply calls a tool"),
+    (reply("", finish_reason="tool_calls"), "'tool_calls', the call of a tool"),
+    (reply("", finish_reason="function_call_filter: MALFORMED_FUNCTION_CALL"), "the call of a tool"),
+    (reply("Mira", finish_reason="paused"), "'paused', which is not known"),
+    (reply(None, reasoning="Mira built it."), "no content, only reasoning"),
+    (reply("", reasoning_content="Mira built it."), "no content, only reasoning"),
+    (reply("\n\n", reasoning_details=[{"type": "reasoning.text", "text": "Mira."}]), "no content, only reasoning"),
+    (reply([{"type": "thinking", "thinking": [{"type": "text", "text": "Mira."}]}]), "no content, only reasoning"),
+    (reply("", usage={"completion_tokens_details": {"reasoning_tokens": 10}}), "no content, only reasoning"),
+    (reply([{"type": "image_url", "image_url": {"url": "data:"}}]), "a part of type 'image_url'"),
+    ({"error": {"code": 402, "message": "Insufficient credits"}}, "an error in place of a reply: Insufficient credits"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), NO_ANSWERS)
+async def test_a_reply_that_answers_nothing_is_refused_with_its_reason_and_never_kept(
+    connect, waits, tmp_path, body, why
+):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(reply=lambda request: "Mira", faults=[Fault(body=json.dumps(body).encode())]) as endpoint:
+        client = connect(endpoint.base_url, cache)
+        with pytest.raises(RequestRefused, match=why):
+            await client.complete(chat("Who?"), SAMPLING)
+        assert (len(endpoint.requests), len(cache)) == (1, 0)
+        assert (await client.complete(chat("Who?"), SAMPLING)).text == "Mira"
+
+
+BROKEN = [
+    (reply("Mi", finish_reason="abort"), "the reply ended with finish_reason 'abort'"),
+    (reply("", finish_reason="error"), "the reply ended with finish_reason 'error'"),
+    (reply("", finish_reason="insufficient_system_resource"), "'insufficient_system_resource'"),
+    ({"error": {"code": 502, "message": "Provider returned error"}}, "in place of a reply: Provider returned error"),
+    ({"object": "error", "message": "engine is dead", "code": 500}, "in place of a reply: engine is dead"),
+    (reply() | {"choices": []}, "a reply without choices"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), BROKEN)
+async def test_a_reply_that_the_server_broke_off_is_asked_for_again(connect, waits, body, why):
+    assert (await said(connect, body, body, reply("Mira"))).text == "Mira"
+    with pytest.raises(RequestRefused, match=why):
+        await said(lambda address: connect(address, attempts=2), body, body)
+
+
+async def test_an_answer_that_a_filter_stopped_is_not_taken_from_an_older_cache(connect, tmp_path):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint(reply=lambda request: "Mira") as endpoint:
+        client = connect(endpoint.base_url, cache)
+        key = cache_key(client.endpoint, chat("Who?"), SAMPLING, 0)
+        cache.put(key, Completion("", "content_filter", 3, 0, 0, 0.5))
+        assert (await client.complete(chat("Who?"), SAMPLING)).text == "Mira"
+
+
+@pytest.mark.parametrize("body", [NO_ANSWERS[0][0], NO_ANSWERS[4][0]])
+async def test_prompts_that_a_filter_or_the_model_refuses_end_no_run(connect, body):
+    with fake_endpoint(faults=itertools.repeat(Fault(body=json.dumps(body).encode()))) as endpoint:
+        client = connect(endpoint.base_url)
+        for sample in range(2 * REFUSALS):
+            with pytest.raises(RequestRefused):
+                await client.complete(chat("hi"), SAMPLING, sample=sample)
+
+
+async def test_a_server_that_takes_every_reply_for_a_thought_ends_the_run(connect):
+    body = reply(None, reasoning="Mira")
+    with fake_endpoint(faults=itertools.repeat(Fault(body=json.dumps(body).encode()))) as endpoint:
+        client = connect(endpoint.base_url)
+        with pytest.raises(UserError, match=r"refused 20 requests in a row .*reasoning parser"):
+            for sample in range(REFUSALS):
+                with contextlib.suppress(RequestRefused):
+                    await client.complete(chat("hi"), SAMPLING, sample=sample)
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "thought"),
+    [
+        (reply("Mira", reasoning="She did."), "Mira", "She did."),
+        (reply("Mira", reasoning_content="She did."), "Mira", "She did."),
+        (reply("Mira", reasoning=None, reasoning_content=""), "Mira", ""),
+        (reply("Mira", reasoning_details=[{"type": "reasoning.summary", "summary": "She."}]), "Mira", "She."),
+        (reply([{"type": "text", "text": "Mi"}, {"type": "text", "text": "ra"}]), "Mira", ""),
+        (
+            reply(
+                [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "She did."}]},
+                    {"type": "text", "text": "Mira"},
+                ]
+            ),
+            "Mira",
+            "She did.",
+        ),
+        (reply("Mira", refusal=None, tool_calls=[], function_call=None), "Mira", ""),
+        (reply(""), "", ""),
+        (reply(None), "", ""),
+    ],
+)
+async def test_a_reply_has_a_text_and_a_thought_however_they_are_sent(connect, body, text, thought):
+    completion = await said(connect, body)
+    assert (completion.text, completion.thought) == (text, thought)
+
+
+async def test_a_thought_that_was_cut_or_stopped_is_a_reply_without_a_text(connect):
+    cut = await said(connect, reply(None, reasoning="Mira or", finish_reason="length"))
+    assert (cut.text, cut.thought, cut.finish_reason) == ("", "Mira or", "length")
+    # The rollout draws it again without the stop string.
+    stopped = await said(connect, reply(None, reasoning="Mira or"), stop=("\n",))
+    assert (stopped.text, stopped.thought) == ("", "Mira or")
+
+
+@pytest.mark.parametrize(
+    ("usage", "completion", "cached"),
+    [
+        ({}, 10, 0),
+        # Within the completion tokens, as OpenAI counts, and beside them, as xAI and Gemini do.
+        ({"completion_tokens_details": {"reasoning_tokens": 8}}, 10, 0),
+        ({"total_tokens": 2110, "completion_tokens_details": {"reasoning_tokens": 2000}}, 2010, 0),
+        ({"total_tokens": 2110}, 2010, 0),
+        ({"total_tokens": None, "completion_tokens_details": {"reasoning_tokens": 2000}}, 2010, 0),
+        ({"total_tokens": 0}, 10, 0),
+        ({"completion_tokens": 10.0}, 10, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 64}}, 10, 64),
+        ({"prompt_tokens_details": None, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36}, 10, 64),
+        ({"cached_tokens": 64}, 10, 64),
+    ],
+)
+async def test_all_tokens_that_are_billed_are_counted(connect, usage, completion, cached):
+    read = await said(connect, reply(usage=usage))
+    assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == (100, completion, cached)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -100}, {"completion_tokens": -1}, {"completion_tokens": 1.5}])
+async def test_a_usage_that_cannot_be_is_no_reply(connect, waits, usage):
+    with pytest.raises(UserError, match=r"no reply after 2 attempts \(unreadable reply"):
+        await said(lambda address: connect(address, attempts=2), *[reply(usage=usage)] * 2)

@@ -153,6 +153,7 @@ async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources)
         "seconds": 0.25,
         "tokens": None,
         "alternatives": None,
+        "thought": "",
     }
 
 
