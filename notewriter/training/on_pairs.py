@@ -39,7 +39,7 @@ def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., A
     mixed = rows.mixed_files(arguments.mix)
     inputs = {"pairs": rows.sha256([*files.values(), *mixed.values()])}
     # Downloads the configuration of a model on the hub, whose commit then is in the run's fingerprints.
-    dtype = weights.stored_dtype(base, model.model_revision)
+    stored = weights.stored(base, model.model_revision)
     folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(prog, argv, *kinds))
     if resumption.is_finished(folder):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
@@ -54,7 +54,7 @@ def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., A
 
     trainer = build(base, tokenizer, datasets, arguments, training, model)
     with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, dtype)
+        metrics = loop.train(trainer, folder, stored)
         loop.record(
             *(trainer, folder, training, model, base),
             method=method,

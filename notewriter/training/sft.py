@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
     mixed = rows.mixed_files(arguments.mix)
-    dtype = weights.stored_dtype(base, model.model_revision)
+    stored = weights.stored(base, model.model_revision)
     inputs = {"data": rows.sha256([*files.values(), *mixed.values()])}
     folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(PROG, argv, *kinds))
     if resumption.is_finished(folder):
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
 
     trainer = build_sft_trainer(base, tokenizer, datasets, arguments, training, model)
     with resumption.open_run(folder):
-        metrics = loop.train(trainer, folder, dtype)
+        metrics = loop.train(trainer, folder, stored)
         loop.record(
             *(trainer, folder, training, model, base),
             method="sft",

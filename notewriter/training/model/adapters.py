@@ -7,6 +7,7 @@ import logging
 import shutil
 import warnings
 from pathlib import Path
+from typing import cast
 
 import torch
 from peft import PeftModel
@@ -78,22 +79,52 @@ def merge(adapter: Path, output: Path) -> None:
     base = Checkpoint(adapter).base
     base.check()
     check_base(adapter, base)
-    dtype = weights.stored_dtype(base.path, base.revision)
+    stored = weights.stored(base.path, base.revision)
     logger.info("%s: merging into %s", adapter, base.path)
     as_float32 = {"dtype": torch.float32, "device_map": None, "trust_remote_code": False}
     model = weights.load_whole(base.path, revision=base.revision, **as_float32)
     with loading(adapter, "LoRA adapter"):
-        merged = with_adapter(model, adapter).merge_and_unload()
+        merged = merged_into(with_adapter(model, adapter))
     tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
 
     with new_folder(output) as folder:
-        (merged if dtype is None else merged.to(dtype)).save_pretrained(folder)
+        # In float32, where some tensors are stored in more bytes than the others.
+        (merged.to(stored.dtype) if stored.dtype and not stored.wider else merged).save_pretrained(folder)
+        weights.cast_weights(folder, stored)
         tokenizer.save_pretrained(folder)
         jsonl.write_text(folder / MERGED_FROM, [Checkpoint(adapter).fingerprint()])
         if (adapter / TRAINING_RECORD).is_file():
             # For the model card: the merged model is what that run trained.
             shutil.copy(adapter / TRAINING_RECORD, folder)
     logger.info("%s: the merged model is here", output)
+
+
+def merged_into(model: PeftModel) -> PreTrainedModel:
+    """The base of a model with an adapter, with the adapter merged into it.
+
+    Where the input and output embeddings are one tensor, PEFT adds the change of either to it, and the model would
+    read and write other words than with the adapter. So they become two, unless both have changed alike.
+    """
+    shared: set[int] = set()
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if id(parameter) in shared and parameter is not None:
+                setattr(module, name, torch.nn.Parameter(parameter.detach().clone(), requires_grad=False))
+            shared.add(id(parameter))
+    configuration = cast(PreTrainedModel, model.get_base_model()).config
+    settings = [
+        each for each in (configuration, configuration.get_text_config()) if hasattr(each, "tie_word_embeddings")
+    ]
+    tied = [each.tie_word_embeddings for each in settings]
+    merged = cast(PreTrainedModel, model.merge_and_unload())
+    words, head = merged.get_input_embeddings(), merged.get_output_embeddings()
+    if any(tied) and head is not None:
+        alike = torch.equal(cast(torch.Tensor, words.weight), cast(torch.Tensor, head.weight))
+        if alike:
+            head.weight = words.weight
+        for each, before in zip(settings, tied, strict=True):
+            each.tie_word_embeddings = before and alike
+    return merged
 
 
 def with_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:

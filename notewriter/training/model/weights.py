@@ -1,14 +1,17 @@
 """The weights that a run starts from, how they are loaded, and the type in which the trained ones are stored."""
 
 import contextlib
+import functools
 import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
@@ -20,6 +23,9 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint, load, loading
 from notewriter.training.model import generation
+
+WIDE = {"F32": torch.float32, "F64": torch.float64}
+"""The types of more than two bytes, as safetensors names them."""
 
 
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
@@ -54,8 +60,42 @@ def named_base(model: ModelConfig) -> str:
     return base
 
 
-def stored_dtype(name: str, revision: str) -> torch.dtype | None:
-    """The type that a model's weights are stored in; None where its configuration does not say.
+@dataclass(frozen=True)
+class Stored:
+    """How a base model is stored, as which the model that is trained from it is stored too.
+
+    Attributes:
+        model: the base.
+        dtype: the type of its weights; None where its configuration does not say.
+    """
+
+    model: Checkpoint
+    dtype: torch.dtype | None
+
+    @functools.cached_property
+    def files(self) -> Path:
+        """The folder of its files: of a model on the hub, in the local cache, once it was loaded."""
+        folder = Path(self.model.path)
+        if not folder.is_dir():
+            config = try_to_load_from_cache(self.model.path, "config.json", revision=self.model.revision)
+            folder = Path(config).parent if isinstance(config, str) else folder
+        return folder
+
+    @functools.cached_property
+    def wider(self) -> dict[str, torch.dtype]:
+        """The tensors that are stored in more bytes than the others, such as the biases of a router, in float32."""
+        if self.dtype is None:
+            return {}
+        wide = {name: each for name, each in WIDE.items() if each.itemsize > self.dtype.itemsize}
+        found = {}
+        for file in self.files.glob("model*.safetensors"):
+            with safe_open(file, framework="pt") as tensors:
+                found |= {name: tensors.get_slice(name).get_dtype() for name in map(str, tensors.keys())}
+        return {name: wide[each] for name, each in found.items() if each in wide}
+
+
+def stored(name: str, revision: str) -> Stored:
+    """How a model, or an adapter's base, is stored.
 
     Raises:
         UserError: its configuration cannot be loaded, or has another type.
@@ -66,7 +106,7 @@ def stored_dtype(name: str, revision: str) -> torch.dtype | None:
         raise UserError(
             f"{model.path}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it"
         )
-    return dtype
+    return Stored(model, dtype)
 
 
 def loading_options(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:
@@ -137,21 +177,26 @@ def broken_tensor(folder: Path) -> str | None:
     return None
 
 
-def cast_weights(folder: Path, dtype: torch.dtype | None) -> None:
-    """Store a saved model's weights in `dtype`, that of its base model; None leaves them unchanged.
+def cast_weights(folder: Path, base: Stored) -> None:
+    """Store a saved model's weights in the types of its base model's; one without a type leaves them unchanged.
 
     Training keeps float32 weights, which a server would load at twice the size, or as float16, which overflows in
     models that were trained in bfloat16.
     """
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if dtype is None or settings["dtype"] == str(dtype).removeprefix("torch."):
+    name = str(base.dtype).removeprefix("torch.")
+    if base.dtype is None or settings["dtype"] == name:
         return
     for file in folder.glob("model*.safetensors"):
-        weights = load_file(file)
-        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in weights.items()}
+        cast = {
+            key: value.to(base.wider.get(key, base.dtype)) if value.is_floating_point() else value
+            for key, value in load_file(file).items()
+        }
         # The tensors are views of the file that they were read from.
         partial = file.with_name(file.name + ".partial")
         save_file(cast, partial, metadata={"format": "pt"})
         os.replace(partial, file)
-    settings["dtype"] = str(dtype).removeprefix("torch.")
+    for each in (settings, settings.get("text_config")):
+        if each and "dtype" in each:
+            each["dtype"] = name
     jsonl.write_text(folder / "config.json", [json.dumps(settings, indent=2) + "\n"])

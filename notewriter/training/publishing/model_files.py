@@ -93,7 +93,7 @@ def _in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
     copy = scratch / checkpoint.name
     import torch  # takes seconds, which all other uploads do without
 
-    from notewriter.training.model.weights import cast_weights
+    from notewriter.training.model.weights import Stored, cast_weights
 
     dtype = getattr(torch, final, None)
     if not isinstance(dtype, torch.dtype):
@@ -101,7 +101,7 @@ def _in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
     copy.mkdir()
     for path in files(checkpoint):
         shutil.copy(path, copy)
-    cast_weights(copy, dtype)
+    cast_weights(copy, Stored(Checkpoint(run), dtype))
     return copy
 
 

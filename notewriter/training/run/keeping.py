@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from notewriter.ground.errors import writing
@@ -25,15 +24,15 @@ RESUMPTION = (
 
 
 class KeepWeights(TrainerCallback):
-    """Reduces every complete checkpoint but the newest to its weights, in `dtype` if a whole model was trained.
+    """Reduces every complete checkpoint but the newest to its weights, as `base` stores them if a whole model was trained.
 
     This is done a step after the newest was saved, when all processes have written their part of it. The best one stays
     whole while `load_best_model_at_end` may need it: DeepSpeed and FSDP load it from their own files.
     """
 
-    def __init__(self, run: Path, dtype: torch.dtype | None) -> None:
+    def __init__(self, run: Path, base: weights.Stored | None) -> None:
         self.run = run
-        self.dtype = dtype
+        self.base = base
         self._saved = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -44,7 +43,7 @@ class KeepWeights(TrainerCallback):
         """Reduce those before it."""
         if self._saved and state.is_world_process_zero:
             best = state.best_model_checkpoint if args.load_best_model_at_end else None
-            keep_weights(self.run, self.dtype, best)
+            keep_weights(self.run, self.base, best)
         self._saved = False
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -52,7 +51,7 @@ class KeepWeights(TrainerCallback):
         self.on_step_end(args, state, control)
 
 
-def keep_weights(run: Path, dtype: torch.dtype | None, best: str | None = None) -> None:
+def keep_weights(run: Path, base: weights.Stored | None, best: str | None = None) -> None:
     """Reduce all complete checkpoints of a run but the newest, and the `best`, to their weights.
 
     Raises:
@@ -69,7 +68,7 @@ def keep_weights(run: Path, dtype: torch.dtype | None, best: str | None = None) 
             mark.touch()
             for path in [path for pattern in RESUMPTION for path in folder.glob(pattern)]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            if (folder / "config.json").is_file():
-                weights.cast_weights(folder, dtype)
+            if base and (folder / "config.json").is_file():
+                weights.cast_weights(folder, base)
         if is_whole:
             logger.info("%s: keeps its weights alone", folder)

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import Trainer, TrainerState
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
@@ -30,10 +29,10 @@ logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
 
 
-def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[str, float]:
+def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, float]:
     """Train, from the last checkpoint if there is one, and save the whole model; returns the last metrics.
 
-    `dtype` is the type that the base model's weights are stored in, which those of a fully trained model get too.
+    `base` is how the base model is stored, as which a fully trained model is too.
 
     Raises:
         UserError: training diverged (`divergence`), or the output folder cannot be written.
@@ -43,7 +42,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
     trainer.add_callback(stop)
     show_lines(trainer)
     if run.config.get("keep_weights"):
-        trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else dtype))
+        trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
     with writing(run.path), stop.listening():
         checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
         if checkpoint:
@@ -62,7 +61,7 @@ def train(trainer: Trainer, run: RunFolder, dtype: torch.dtype | None) -> dict[s
             for name in ("training_args.bin", "README.md"):
                 (run.path / name).unlink(missing_ok=True)
             if not run.config["use_peft"]:
-                weights.cast_weights(run.path, dtype)
+                weights.cast_weights(run.path, base)
         on_main_process(lambda: check_finite(run.path))
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:

@@ -13,6 +13,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import WEIGHTS_ONLY, Checkpoint, checkpoints_of
 from notewriter.training import dpo as train_dpo
+from notewriter.training.model.weights import Stored
 from notewriter.training.run.keeping import KeepWeights, keep_weights
 from notewriter.training.run.resumption import last_checkpoint
 
@@ -78,7 +79,7 @@ def test_weights_are_stored_as_the_base_models_and_a_kill_meanwhile_is_made_good
     # Killed after the mark and before all else.
     (first / WEIGHTS_ONLY).touch()
     assert last_checkpoint(run) == run / "checkpoint-4"
-    keep_weights(run, torch.bfloat16)
+    keep_weights(run, Stored(Checkpoint(tmp_path / "base"), torch.bfloat16))
     assert not has_optimizer(first) and has_optimizer(run / "checkpoint-4")
     assert json.loads((first / "config.json").read_text())["dtype"] == "bfloat16"
     assert (first / "model.safetensors").stat().st_size < 0.6 * size
