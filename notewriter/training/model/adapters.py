@@ -88,8 +88,10 @@ def merge(adapter: Path, output: Path) -> None:
     tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
 
     with new_folder(output) as folder:
-        # In float32, where some tensors are stored in more bytes than the others.
-        (merged.to(stored.dtype) if stored.dtype and not stored.wider else merged).save_pretrained(folder)
+        # Else in float32, where some tensors are stored in more bytes than the others.
+        if stored.dtype and not stored.wider:
+            torch.nn.Module.to(merged, stored.dtype)
+        merged.save_pretrained(folder)
         weights.cast_weights(folder, stored)
         tokenizer.save_pretrained(folder)
         jsonl.write_text(folder / MERGED_FROM, [Checkpoint(adapter).fingerprint()])

@@ -75,11 +75,10 @@ class Stored:
     @functools.cached_property
     def files(self) -> Path:
         """The folder of its files: of a model on the hub, in the local cache, once it was loaded."""
-        folder = Path(self.model.path)
-        if not folder.is_dir():
-            config = try_to_load_from_cache(self.model.path, "config.json", revision=self.model.revision)
-            folder = Path(config).parent if isinstance(config, str) else folder
-        return folder
+        if not self.model.is_hub_id:
+            return Path(self.model.path)
+        config = try_to_load_from_cache(self.model.path, "config.json", revision=self.model.revision)
+        return Path(config).parent if isinstance(config, str) else Path(self.model.path)
 
     @functools.cached_property
     def wider(self) -> dict[str, torch.dtype]:
@@ -87,7 +86,7 @@ class Stored:
         if self.dtype is None:
             return {}
         wide = {name: each for name, each in WIDE.items() if each.itemsize > self.dtype.itemsize}
-        found = {}
+        found: dict[str, str] = {}
         for file in self.files.glob("model*.safetensors"):
             with safe_open(file, framework="pt") as tensors:
                 found |= {name: tensors.get_slice(name).get_dtype() for name in map(str, tensors.keys())}

@@ -24,7 +24,7 @@ RESUMPTION = (
 
 
 class KeepWeights(TrainerCallback):
-    """Reduces every complete checkpoint but the newest to its weights, as `base` stores them if a whole model was trained.
+    """Reduces every complete checkpoint but the newest to its weights, stored as the `base` of a full training is.
 
     This is done a step after the newest was saved, when all processes have written their part of it. The best one stays
     whole while `load_best_model_at_end` may need it: DeepSpeed and FSDP load it from their own files.
