@@ -50,12 +50,14 @@ const columns = [...document.querySelectorAll("[data-events]")].map((section) =>
   const end = (text) => { source.close(); status.textContent = text; };
   source.onmessage = ({ data }) => {
     const event = JSON.parse(data);
+    if (event.kind === "waiting") { status.textContent = event.text; return; }
     if (event.kind === "answer" || event.kind === "error") {
       section.querySelector(".outcome").append(...outcome(event));
       end(event.kind === "answer" ? event.cost || "answered" : "ended with an error");
     } else {
       const element = event.kind === "search" ? searched(event) : wrote(event);
       section.querySelector(".steps").append(element);
+      status.textContent = "answering";
       column.steps.push({ element, says: event.query ?? event.text });
       markParting();
     }

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.models.roles import ModelArguments, Roles, served_models, wanted_by
 from notewriter.models.servers import keep
-from notewriter.pages.differences import merged_differences
+from notewriter.pages.differences import UNCOMPARED, TooAlike, merged_differences
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.resources import Resources, open_resources
@@ -36,6 +37,12 @@ logger = logging.getLogger(__name__)
 PATH = "/ask"
 
 Event = dict[str, Any]
+
+LONG = 5_000
+"""Characters of a note that takes more than a moment to compare."""
+
+QUIET = 5.0
+"""Seconds without a step until a page is told what is waited for, and again."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +121,17 @@ class Asking:
     def __init__(self, players: Sequence[tuple[Player, Resources]]) -> None:
         self._players = players
         self._salt = secrets.token_hex()
+        self._running: set[asyncio.Task[Event]] = set()
 
     def sides(self, question: str, blind: bool) -> list[tuple[Player, Resources]]:
         """The players from left to right; blind, the order is drawn for each question."""
         turned = blind and hashlib.sha256((self._salt + question).encode("utf-8", "replace")).digest()[0] % 2
         return [*self._players][:: -1 if turned else 1]
+
+    def stop(self) -> None:
+        """End the answers that are under way, each with an event that says so."""
+        for task in self._running:
+            task.cancel()
 
     def routes(self, render: Render) -> list[Route]:
         """The pages: the form with the answers' places, and the events that fill one of these."""
@@ -134,9 +147,8 @@ class Asking:
             side = request.query_params.get("side", "")
             if not question or side not in map(str, range(len(sides))):
                 return Response("no such question or side\n", 400)
-            told = (
-                f"data: {json.dumps(event)}\n\n" async for event in events(question, *sides[int(side)], blind=blind)
-            )
+            answering = events(question, *sides[int(side)], blind=blind, running=self._running)
+            told = (f"data: {json.dumps(event)}\n\n" async for event in answering)
             return StreamingResponse(told, media_type="text/event-stream")
 
         return [Route(PATH, page), Route(f"{PATH}/events", stream)]
@@ -161,17 +173,26 @@ async def asking(players: Sequence[Player]) -> AsyncIterator[Asking]:
         yield Asking(list(zip(players, resources, strict=True)))
 
 
-async def events(question: str, player: Player, resources: Resources, *, blind: bool = False) -> AsyncIterator[Event]:
+async def events(
+    question: str,
+    player: Player,
+    resources: Resources,
+    *,
+    blind: bool = False,
+    running: set[asyncio.Task[Event]] | None = None,
+) -> AsyncIterator[Event]:
     """What a page shows of an answer: an event for each step as it is finished, then one of the answer or the error.
 
-    The rollout ends where nobody reads on. Blind, nothing says which method or model it is.
+    While no step is finished an event says every `QUIET` seconds what is waited for. The rollout ends where nobody
+    reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing says which method or
+    model it is.
     """
-    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[Step, Sequence[Passage]] | None] = asyncio.Queue()
     notes: list[str] = []
     start = time.perf_counter()
 
     def tell(step: Step, passages: Sequence[Passage]) -> None:
-        queue.put_nowait(_event_of(step, passages, notes, blind))
+        queue.put_nowait((step, passages))
 
     async def run() -> Event:
         try:
@@ -186,13 +207,38 @@ async def events(question: str, player: Player, resources: Resources, *, blind: 
         cost = "" if blind else cost_of(trace, time.perf_counter() - start)
         return {"kind": "answer", "text": trace.answer, "note": trace.note or "", "cost": cost}
 
-    running = asyncio.create_task(run())
+    task = asyncio.create_task(run())
+    tasks = set() if running is None else running
+    tasks.add(task)
     try:
-        while (event := await queue.get()) is not None:
-            yield event
-        yield await running
+        while True:
+            try:
+                async with asyncio.timeout(QUIET):
+                    told = await queue.get()
+            except TimeoutError:
+                yield {"kind": "waiting", "text": _waited_for(resources, time.perf_counter() - start, blind)}
+                continue
+            if told is None:
+                break
+            step, passages = told
+            # Others need not wait for the comparison of long notes.
+            in_thread = isinstance(step, Generation) and len(step.text) > LONG
+            shown = partial(_event_of, step, passages, notes, blind)
+            yield await asyncio.to_thread(shown) if in_thread else shown()
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+        yield ended if isinstance(ended, dict) else {"kind": "error", "text": "the page was stopped"}
     finally:
-        running.cancel()
+        tasks.discard(task)
+        task.cancel()
+
+
+def _waited_for(resources: Resources, seconds: float, blind: bool) -> str:
+    """What an answer waits for, in words."""
+    waiting = next((client.waiting for client in resources.clients.values() if client.waiting), "")
+    if waiting and blind:
+        # It has the address.
+        waiting = "a model's server does not answer; it is asked again"
+    return waiting or f"answering for {seconds:.0f} s"
 
 
 def _event_of(step: Step, passages: Sequence[Passage], notes: list[str], blind: bool) -> Event:
@@ -201,17 +247,25 @@ def _event_of(step: Step, passages: Sequence[Passage], notes: list[str], blind: 
         found = [{"title": passage.title, "text": passage.text} for passage in passages]
         return {"kind": "search", "query": step.query, "passages": found, "cost": f"{step.seconds:.2f} s"}
     text = step.text.strip()
-    previous = ""
+    previous, cost = "", "without a model"
+    if isinstance(step, Generation):
+        cost = cost_of_step(step)
     if is_note := step.role == NOTES_ROLE:
         number = note_before(step.messages, notes)
         previous = notes[number] if number >= 0 else ""
         notes.append(text)
+    # A first note is not marked as a whole.
+    words: list[tuple[str, str]] = [(text, "kept")]
+    if previous:
+        try:
+            words = [*merged_differences(previous, text)]
+        except TooAlike:
+            cost = f"{cost}; differences are {UNCOMPARED}"
     return {
         "kind": "write",
         "stage": step.stage.rpartition("/")[2].replace("_", " "),
         "is_note": is_note,
         "text": text,
-        # A first note is not marked as a whole.
-        "words": merged_differences(previous, text) if previous else [(text, "kept")],
-        "cost": "" if blind else cost_of_step(step) if isinstance(step, Generation) else "without a model",
+        "words": words,
+        "cost": "" if blind else cost,
     }

@@ -1,5 +1,7 @@
 """Judging by hand: two texts at a time, blind, one key each; every answer is kept as it is given."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +16,18 @@ from starlette.routing import Route
 from notewriter.app.application import Render
 from notewriter.artifacts.hand_labels import PREFERENCES, HandLabel, Preference, read_hand_labels
 from notewriter.data.by_hand.items import Item, left_index
+from notewriter.ground.errors import UserError
 from notewriter.ground.jsonl import Journal
 from notewriter.ground.locks import locked
-from notewriter.pages.differences import marked_differences
+from notewriter.ground.loopback import body_of
+from notewriter.pages.differences import UNCOMPARED, TooAlike, marked_differences
+
+logger = logging.getLogger(__name__)
 
 PATH = "/judge"
+
+MAX_BODY_BYTES = 4096
+"""Of an answer, which is the id of an item and a word."""
 
 
 class Judging:
@@ -79,29 +88,42 @@ class Judging:
     def routes(self, render: Render) -> list[Route]:
         """The pages: an item to judge, and where its answer is sent."""
 
-        async def page(request: Request) -> Response:
-            at = request.query_params.get("at", "")
-            # Places in addresses begin at 1.
-            place = min(int(at) - 1, len(self.items)) if at.isdecimal() and int(at) else self.next_place
+        async def shown(place: int, problem: str = "") -> Response:
             progress = {"done": self.done, "all": len(self.items), "place": place, "here": PATH}
             if place == len(self.items):
                 return render("judged.html.jinja", **progress, path=self.journal.path)
-            item, sides = self.show(place)
+            item, texts = self.show(place)
             label = self.labels.get(item.id)
-            return render(
-                "judge.html.jinja",
-                **progress,
-                item=item,
-                sides=marked_differences(*sides),
-                given=label.preferred if label else None,
-            )
+            try:
+                sides = await asyncio.to_thread(marked_differences, *texts)
+            except TooAlike:
+                sides = [(texts[0], False)], [(texts[1], False)]
+                problem = problem or f"Differences are {UNCOMPARED}."
+            given = label.preferred if label else None
+            return render("judge.html.jinja", **progress, item=item, sides=sides, given=given, problem=problem)
+
+        async def page(request: Request) -> Response:
+            # Places in addresses begin at 1.
+            at = request.query_params.get("at", "").lstrip("0")
+            # No list has a place of ten digits.
+            place = min(int(at[:10]) - 1, len(self.items)) if at.isascii() and at.isdecimal() else self.next_place
+            return await shown(place)
 
         async def receive(request: Request) -> Response:
-            form = parse_qs((await request.body()).decode("utf-8", "replace"))
+            body = await body_of(request, MAX_BODY_BYTES)
+            if body is None:
+                return Response("too large for an answer\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            form = parse_qs(body.decode("utf-8", "replace"))
             item, preferred = (form.get(name, [""])[0] for name in ("item", "preferred"))
             if item not in self._places or preferred not in PREFERENCES:
                 return Response("no such item or answer\n", HTTPStatus.BAD_REQUEST)
-            self.answer(item, preferred)
+            try:
+                self.answer(item, preferred)
+            except UserError as error:
+                logger.error("%s", error)
+                reply = await shown(self._places[item], f"This answer was not kept: {error}.")
+                reply.status_code = HTTPStatus.INSUFFICIENT_STORAGE
+                return reply
             return RedirectResponse(PATH, HTTPStatus.SEE_OTHER)
 
         return [Route(PATH, page), Route(PATH, receive, methods=["POST"])]

@@ -107,6 +107,14 @@ def main(argv: list[str]) -> None:
 
         async def serve() -> None:
             async with asking.asking(players) as asked:
+
+                class Server(uvicorn.Server):
+                    """Ends the streams of answers first, which the library would wait for and then cancel."""
+
+                    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                        asked.stop()
+                        await super().shutdown(sockets)
+
                 if players:
                     about = " beside ".join(player.name for player in players)
                     sections.insert(0, Section(asking.PATH, "Ask", about, asked.routes))
@@ -121,7 +129,7 @@ def main(argv: list[str]) -> None:
                 )
                 sys.stdout.write(f"open http://{HOST}:{port}/?token={token} in a browser on this machine\n")
                 sys.stdout.flush()
-                await uvicorn.Server(config).serve([listener])
+                await Server(config).serve([listener])
 
         # uvicorn stops in order at SIGTERM and then raises it again.
         run_async(serve())

@@ -20,10 +20,9 @@ from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.evaluation.checkpoints import CURVES
 from notewriter.experiments.run import RESULTS, Pipeline, read_pipeline
 from notewriter.experiments.slurm import states
-from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import find
-from notewriter.models.prices import SPENT
+from notewriter.models.prices import SPENT, spent_in
 from notewriter.rollouts.rehearsal import estimated
 from notewriter.training.publishing.curves import curves, newest_log
 
@@ -97,12 +96,14 @@ class Watching:
     def _watched(self, title: str, state: str, folder: Path | None) -> Watched:
         if folder is None:
             return Watched(title, state, None, [], [])
-        try:
-            facts = [*_made(folder, self._lines), *_costs(folder, self._lines)]
-        except (UserError, OSError) as error:
-            facts = [f"cannot be read: {error}"]
-        charts = [name for name in CHARTS if _chart(folder, name)]
-        return Watched(title, state, folder, facts, charts)
+        facts: list[str] = []
+        for about in (_questions, _pairs, _step, _score, _tokens, _paid, _to_come):
+            try:
+                facts += about(folder, self._lines)
+            except (UserError, OSError) as error:
+                facts.append(f"cannot be read: {error}")
+        # Two of them may need the same file.
+        return Watched(title, state, folder, [*dict.fromkeys(facts)], [name for name in CHARTS if _chart(folder, name)])
 
     def routes(self, render: Render) -> list[Route]:
         """The page, and a chart of a run."""
@@ -128,9 +129,8 @@ class Watching:
                 # The page says why.
                 groups = {}
             folders = {str(run.folder): run.folder for runs in groups.values() for run in runs if run.folder}
-            if of not in folders or name not in CHARTS:
-                return Response("no such run or chart\n", 404)
-            return Response(_chart(folders[of], name).encode("utf-8", "replace"), media_type="image/svg+xml")
+            drawn = _chart(folders[of], name) if of in folders and name in CHARTS else b""
+            return Response(drawn, media_type="image/svg+xml") if drawn else Response("no such run or chart\n", 404)
 
         return [Route(PATH, page), Route(f"{PATH}/chart.svg", chart)]
 
@@ -169,20 +169,37 @@ def _run_folders(above: Path) -> Iterator[Path]:
             folders.clear()
 
 
-def _made(folder: Path, lines: Lines) -> Iterator[str]:
-    """What a run has made so far, and its main score."""
-    done = [lines.of(path) for name in JOURNALS if (path := folder / name).is_file()]
-    if done:
-        expected = estimated(folder).get("estimate", {}).get("questions")
-        yield f"{done[0]:,}" + (f" of {expected:,}" if expected else "") + " questions"
+def _done(folder: Path, lines: Lines) -> int | None:
+    """How many questions are in a run's journal; None where it has none yet."""
+    return next((lines.of(path) for name in JOURNALS if (path := folder / name).is_file()), None)
+
+
+def _questions(folder: Path, lines: Lines) -> Iterator[str]:
+    done = _done(folder, lines)
+    if done is not None:
+        try:
+            expected = estimated(folder).get("estimate", {}).get("questions")
+        except UserError:
+            # `_to_come` tells of it.
+            expected = None
+        yield f"{done:,}" + (f" of {expected:,}" if expected else "") + " questions"
+
+
+def _pairs(folder: Path, lines: Lines) -> Iterator[str]:
     if (folder / statistics.NAME).is_file():
         made: Any = statistics.read_statistics(folder, "build it again")
         for name in ("pairs", "chains", "conversations"):
             if name in made:
                 yield ", ".join(f"{count:,} {name} in {split}" for split, count in made[name].items())
+
+
+def _step(folder: Path, lines: Lines) -> Iterator[str]:
     if log := newest_log(folder):
         loss = next((entry["loss"] for entry in reversed(log) if "loss" in entry), None)
         yield f"step {log[-1]['step']:,}" + ("" if loss is None else f", loss {loss:.3f}")
+
+
+def _score(folder: Path, lines: Lines) -> Iterator[str]:
     if (path := folder / "metrics.json").is_file():
         scores = read_metrics(path).metrics
         if headline := next((name for name in (*HEADLINE, *scores) if name in scores), None):
@@ -190,28 +207,35 @@ def _made(folder: Path, lines: Lines) -> Iterator[str]:
             yield f"{metric.label} {scores[headline].text(metric.decimals)}"
 
 
-def _costs(folder: Path, lines: Lines) -> Iterator[str]:
-    """What a run has cost so far, and what is to come by its dry run's estimate."""
-    costs = read_costs(folder / "costs.json")
-    if costs:
+def _tokens(folder: Path, lines: Lines) -> Iterator[str]:
+    if costs := read_costs(folder / "costs.json"):
         yield f"{costs.total.prompt_tokens:,} + {costs.total.completion_tokens:,} tokens"
+
+
+def _paid(folder: Path, lines: Lines) -> Iterator[str]:
     if (path := folder / SPENT).is_file():
-        yield f"{sum(record['cost'] for _, record in jsonl.read(path, journal=True)):,.2f} paid"
-    if (estimate := estimated(folder).get("estimate")) and not costs:
-        done = next((lines.of(path) for name in JOURNALS if (path := folder / name).is_file()), 0)
-        left = max(0.0, 1 - done / estimate["questions"])
+        yield f"{spent_in(path):,.2f} paid"
+
+
+def _to_come(folder: Path, lines: Lines) -> Iterator[str]:
+    """What is left of a dry run's estimate."""
+    estimate = estimated(folder).get("estimate")
+    if estimate and not (folder / "costs.json").is_file():
+        left = max(0.0, 1 - (_done(folder, lines) or 0) / estimate["questions"])
         total = estimate["tokens_in_all"]
         tokens = " + ".join(f"{left * total[name]:,.0f}" for name in ("prompt_tokens", "completion_tokens"))
         money = f", {left * estimate['money']:,.2f}" if "money" in estimate else ""
         yield f"to come, by the estimate: {tokens} tokens{money}"
 
 
-def _chart(folder: Path, name: str) -> str:
-    """A chart of a run as SVG; empty where there is nothing to draw."""
-    if name == "scores":
-        drawn = folder / CURVES
-        return drawn.read_text("utf-8") if drawn.is_file() else ""
-    return curves(folder)
+def _chart(folder: Path, name: str) -> bytes:
+    """A chart of a run as SVG; empty where there is nothing to draw, or a fact of the run says that it is damaged."""
+    try:
+        if name == "scores":
+            return (folder / CURVES).read_bytes() if (folder / CURVES).is_file() else b""
+        return curves(folder).encode("utf-8", "replace")
+    except (UserError, OSError):
+        return b""
 
 
 def _ago(path: Path) -> str:

@@ -16,7 +16,7 @@ from notewriter.data.dataset.splits import split_files
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages import write_page
-from notewriter.pages.differences import marked_differences
+from notewriter.pages.differences import UNCOMPARED, TooAlike, marked_differences
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,12 @@ def _shown(split: str, row: Mapping[str, Any]) -> dict[str, Any]:
     sides: dict[str, Any] = {}
     if "chosen" in row:
         texts = [row[side][-1]["content"] for side in SIDES]
-        for side, marked in zip(SIDES, marked_differences(*texts), strict=True):
+        try:
+            both = marked_differences(*texts)
+        except TooAlike:
+            facts["differences"] = UNCOMPARED
+            both = [(texts[0], False)], [(texts[1], False)]
+        for side, marked in zip(SIDES, both, strict=True):
             own = {key: facts.pop(key) for key in list(facts) if key.startswith(side)}
             sides[side] = {"words": marked, "facts": _told({key[len(side) + 1 :]: own[key] for key in own})}
     return {

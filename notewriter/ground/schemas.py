@@ -15,6 +15,9 @@ from pydantic_core import core_schema as core
 
 from notewriter.ground.typed import MISFIT, UNION, hints_of
 
+MAX_WHOLE = 10**300
+"""Larger integers, which JSON may have, cannot be computed with as floats."""
+
 
 @functools.cache
 def validator(kind: Any) -> SchemaValidator:
@@ -48,7 +51,8 @@ def _schema(hint: Any, name: str) -> CoreSchema:
     if kind is float:
         # An int stays one.
         number = core.float_schema(strict=True, allow_inf_nan=False)
-        return _is_a(core.union_schema([core.int_schema(strict=True), number], mode="left_to_right"), name)
+        whole = core.int_schema(strict=True, ge=-MAX_WHOLE, le=MAX_WHOLE)
+        return _is_a(core.union_schema([whole, number], mode="left_to_right"), name)
     if kind in (str, bool, NoneType):
         return _is_a(core.is_instance_schema(kind), name)
     return core.any_schema()

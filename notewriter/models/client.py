@@ -37,7 +37,7 @@ from notewriter.models.completions import (
     stopped,
     tokens_of,
 )
-from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
+from notewriter.models.connection import UnreadableReply, connect, is_gone, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import PARAMETERS, in_words, known_dialect
 from notewriter.models.prices import Reserve, for_free
 from notewriter.models.replicas import Replica, Replicas
@@ -144,8 +144,9 @@ class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
-    until one of them is alive. `received` counts the completion tokens of replies that did not come from the cache,
-    `answered` these replies, and `replies` all of them by affinity.
+    until one of them is alive. `waiting` says which server a call waits for, and why; it is empty after a reply.
+    `received` counts the completion tokens of replies that did not come from the cache, `answered` these replies, and
+    `replies` all of them by affinity.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class Client:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
         self.received = self.answered = 0
+        self.waiting = ""
         self.replies: Counter[str] = Counter()
         self._refused = 0
         self._takes_all = False
@@ -220,6 +222,7 @@ class Client:
                     self._count_refusal(refusal)
                     raise
             self._refused = 0
+            self.waiting = ""
             self.received += completion.completion_tokens
             self.answered += 1
             self.replies[affinity] += 1
@@ -358,6 +361,9 @@ class Client:
     async def _before_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         logger.debug("attempt %d failed: %s", state.attempt_number, error)
+        if isinstance(error, Exception):
+            until = f"for up to {self.endpoint.patience:g} s" if is_gone(error) else f"{self.endpoint.attempts} times"
+            self.waiting = f"{self.endpoint.base_url} does not answer ({reason(error)}); it is asked again, {until}"
         if state.attempt_number == self.endpoint.attempts and isinstance(error, Exception):
             logger.warning("%s: %s; waiting for the server", self.endpoint.base_url, reason(error))
         await self._replicas.until_one_is_alive()

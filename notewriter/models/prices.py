@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from annotated_types import Interval
 
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Message, Sampling
@@ -88,6 +88,13 @@ def check_costs(costs: CostArguments) -> None:
 Pay = Callable[[int, int], None]
 """Pays for the prompt tokens and completion tokens of a reply."""
 
+
+class Paid(TypedDict):
+    """A line of what was spent."""
+
+    cost: float
+
+
 Reserve = Callable[[list[Message], Sampling], contextlib.AbstractAsyncContextManager[Pay]]
 """Waits until a request fits into a budget."""
 
@@ -95,6 +102,17 @@ Reserve = Callable[[list[Message], Sampling], contextlib.AbstractAsyncContextMan
 def for_free(messages: list[Message], sampling: Sampling) -> contextlib.AbstractAsyncContextManager[Pay]:
     """The reserve of requests that nobody pays for."""
     return contextlib.nullcontext(lambda prompt_tokens, completion_tokens: None)
+
+
+def spent_in(path: Path) -> float:
+    """The sum of what was spent by a record of it.
+
+    Raises:
+        UserError: a line is damaged.
+    """
+    lines = jsonl.read(path, journal=True)
+    paid = (typed.read(record, Paid, f"{path}:{number}", "remove the line") for number, record in lines)
+    return sum(each["cost"] for each in paid)
 
 
 class Budget:
@@ -115,7 +133,6 @@ class Budget:
         self._path = folder / SPENT
         self._in_flight, self._reserved = 0, 0.0
         self._released = asyncio.Condition()
-        self.spent = 0.0
         for role in priced:
             if role not in self._prices and "policy" not in self._prices:
                 raise UserError(
@@ -124,10 +141,7 @@ class Budget:
                 )
         with jsonl.Journal(self._path):  # removes a partial last line
             pass
-        for number, record in jsonl.read(self._path):
-            if not isinstance(record.get("cost"), int | float):
-                raise UserError(f"{self._path}:{number}: cost is not a number; remove the line")
-            self.spent += record["cost"]
+        self.spent = spent_in(self._path)
 
     @contextlib.asynccontextmanager
     async def reserve(self, role: str, messages: list[Message], sampling: Sampling) -> AsyncIterator[Pay]:

@@ -20,6 +20,9 @@ COLOURS = (
 WIDTH = 680
 """Of a chart, in SVG units."""
 
+MAX_VALUE = 1e300
+"""The end of an axis; what lies further out is cut."""
+
 ROW, LINE, CHARACTER = 18, 14, 7
 """Height of a row and of a line of text, and the width of a character, about."""
 
@@ -97,6 +100,7 @@ class Axis(NamedTuple):
 
     def at(self, value: float) -> float:
         """The position of a value."""
+        value = min(max(value, -MAX_VALUE), MAX_VALUE)
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     @property
@@ -109,8 +113,9 @@ class Axis(NamedTuple):
 def axis(values: Iterable[float], start: float, end: float, from_zero: bool = True) -> Axis:
     """An axis that holds all values and ends at round numbers, in about five steps of 1, 2 or 5 times 10^n."""
     values = [*values, 0.0] if from_zero else [*values] or [0.0]
-    low, high = min(values), max(values)
-    if low == high:
+    # Differences of larger numbers are beyond a float's range, and those of nearly equal ones have no round steps.
+    low, high = max(min(values), -MAX_VALUE), min(max(values), MAX_VALUE)
+    if high - low <= max(abs(low), abs(high)) * 1e-12 + 1 / MAX_VALUE:
         high = low + (abs(low) or 1.0)
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * 5 >= (high - low) * (1 - 1e-9))

@@ -9,12 +9,26 @@ Marked = list[tuple[str, bool]]
 
 Change = Literal["kept", "added", "dropped"]
 
+MAX_STEPS = 3_000_000
+"""Pairs of equal words that are looked at, half a second; texts that repeat themselves have billions."""
+
+UNCOMPARED = "not marked: the texts are too long, or repeat themselves too much, to compare them"
+"""What is said of the differences beyond `MAX_STEPS`."""
+
+
+class TooAlike(Exception):
+    """Two texts with too many equal words to compare them."""
+
 
 def marked_differences(one: str, other: str) -> tuple[Marked, Marked]:
-    """Both texts as words with the space after them, those marked that the other has not in their order."""
+    """Both texts as words with the space after them, those marked that the other has not in their order.
+
+    Raises:
+        TooAlike: the comparison would take more than `MAX_STEPS`.
+    """
     pieces = [_pieces(text) for text in (one, other)]
     common: tuple[set[int], set[int]] = set(), set()
-    for block in _matcher(*pieces).get_matching_blocks():
+    for block in _Matcher(*pieces).get_matching_blocks():
         common[0].update(range(block.a, block.a + block.size))
         common[1].update(range(block.b, block.b + block.size))
     first, second = (
@@ -25,10 +39,14 @@ def marked_differences(one: str, other: str) -> tuple[Marked, Marked]:
 
 
 def merged_differences(before: str, after: str) -> list[tuple[str, Change]]:
-    """How one text became the other: words with the space after them, with those that were dropped in their place."""
+    """How one text became the other: words with the space after them, with those that were dropped in their place.
+
+    Raises:
+        TooAlike: the comparison would take more than `MAX_STEPS`.
+    """
     old, new = _pieces(before), _pieces(after)
     merged: list[tuple[str, Change]] = []
-    for tag, old_start, old_end, new_start, new_end in _matcher(old, new).get_opcodes():
+    for tag, old_start, old_end, new_start, new_end in _Matcher(old, new).get_opcodes():
         if tag == "equal":
             merged += [(piece, "kept") for piece in new[new_start:new_end]]
         else:
@@ -41,6 +59,26 @@ def _pieces(text: str) -> list[str]:
     return re.findall(r"\S+\s*|^\s+", text)
 
 
-def _matcher(one: list[str], other: list[str]) -> difflib.SequenceMatcher[str]:
-    words, others = ([piece.strip() for piece in each] for each in (one, other))
-    return difflib.SequenceMatcher(None, words, others, autojunk=False)
+class _Matcher(difflib.SequenceMatcher[str]):
+    """The library's, which looks at each pair of equal words in a range, range by range; here they are counted."""
+
+    a: list[str]
+    b2j: dict[str, list[int]]
+
+    def __init__(self, one: list[str], other: list[str]) -> None:
+        words, others = ([piece.strip() for piece in each] for each in (one, other))
+        self.steps = 0
+        super().__init__(None, words, others, autojunk=False)
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        """The library's.
+
+        Raises:
+            TooAlike: it would take too long.
+        """
+        self.steps += sum(1 + len(self.b2j.get(word, ())) for word in self.a[alo:ahi])
+        if self.steps > MAX_STEPS:
+            raise TooAlike
+        return super().find_longest_match(alo, ahi, blo, bhi)

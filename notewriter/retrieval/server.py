@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -20,7 +20,7 @@ from annotated_types import Interval, MinLen
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
-from notewriter.ground.loopback import NAMES, is_of_a_page
+from notewriter.ground.loopback import NAMES, body_of, is_of_a_page
 from notewriter.ground.typed import misfit
 from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
@@ -164,7 +164,10 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
         if is_foreign(request):
             return answer(403, {"detail": "the request comes from a web page, or calls this machine by another name"})
         try:
-            body = _read(await _body(request))
+            content = await body_of(request, MAX_BODY_BYTES)
+            if content is None:
+                raise ValueError(f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB; send fewer queries")
+            body = _read(content)
         except ValueError as error:
             return answer(422, {"detail": str(error)})
         except ClientDisconnect:
@@ -196,21 +199,6 @@ def make_app(chain: Chain, arguments: RetrieverServeArguments) -> "Starlette":
 
     routes = [Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health)]
     return Starlette(routes=routes, lifespan=lifespan)
-
-
-async def _body(request: Any) -> bytes:
-    """The body of a request.
-
-    Raises:
-        ValueError: it is too large.
-    """
-    stream: Callable[[], AsyncIterator[bytes]] = request.stream
-    body = bytearray()
-    async for piece in stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise ValueError(f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB; send fewer queries")
-    return bytes(body)
 
 
 def _read(body: bytes) -> RetrieveRequest:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from annotated_types import Interval
 
@@ -70,6 +70,22 @@ REPLIES: dict[Kind, str] = {
     "step": "{query}.",
 }
 """The reply for each kind of stage, unless a stage has its own (`Stage.rehearsal`)."""
+
+
+class InAll(TypedDict):
+    """What a run is expected to use in all."""
+
+    calls: NotRequired[float]
+    prompt_tokens: float
+    completion_tokens: float
+
+
+class Expected(TypedDict):
+    """The part of an `estimate.json` that a run is compared with; others may be of earlier versions."""
+
+    questions: Annotated[int, Interval(ge=1)]
+    tokens_in_all: InAll
+    money: NotRequired[float]
 
 
 class Estimate(UsageTotals):
@@ -180,9 +196,13 @@ def rehearse(
 
 
 def estimated(folder: Path) -> dict[str, Any]:
-    """The estimate of an earlier dry run in this folder, for comparison; empty if there was none."""
+    """The estimate of an earlier dry run in this folder, for comparison; empty if there was none.
+
+    Raises:
+        UserError: it is damaged.
+    """
     path = folder / FILE
-    return {"estimate": jsonl.read_object(path, dict[str, Any], "remove it")} if path.exists() else {}
+    return {"estimate": jsonl.read_object(path, Expected, "remove it")} if path.exists() else {}
 
 
 def _count_words(prompt: list[Message] | str) -> int:

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs the extra `serve`")
 
 import httpx2
+import openai
 from fake_endpoint import fake_endpoint
 
 from notewriter.app import asking
@@ -132,6 +133,60 @@ async def test_each_step_is_told_before_the_next_one_is_asked_for(options, tmp_p
             async for event in asking.events("Who?", *page.sides("Who?", False)[0]):
                 seen.append(event)
     assert asked == sorted(asked) and asked[0] == 1 and asked[-1] >= 5
+
+
+async def test_while_the_models_server_is_gone_the_page_is_told(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "QUIET", 0.2)
+    with fake_endpoint(lambda request: "step") as endpoint:
+        async with opened(options(endpoint), folder=tmp_path) as page:
+            player, resources = page.sides("Who?", False)[0]
+            (client,) = resources.clients.values()
+
+            async def gone(api, call):
+                raise openai.APIConnectionError(request=httpx2.Request("POST", endpoint.base_url))
+
+            monkeypatch.setattr(client, "_ask_once", gone)
+            told = await first_told(asking.events("Who?", player, resources))
+            assert told.startswith(f"{endpoint.base_url} does not answer (Connection error.)")
+            assert told.endswith("it is asked again, for up to 300 s")
+            blind = await first_told(asking.events("Who else?", player, resources, blind=True))
+            assert blind == "a model's server does not answer; it is asked again"
+
+
+async def first_told(events):
+    """What the page is told first of what is waited for, once a call has failed."""
+    async for event in events:
+        if event["kind"] == "waiting" and "answering" not in event["text"]:
+            await events.aclose()
+            return event["text"]
+
+
+async def test_a_silent_model_is_told_too(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "QUIET", 0.2)
+    with fake_endpoint(lambda request: "step", delay=1) as endpoint:
+        async with opened(options(endpoint), folder=tmp_path) as page:
+            events = asking.events("Who?", *page.sides("Who?", False)[0])
+            waiting = [event async for event in events if event["kind"] == "waiting"]
+    assert waiting and all(re.fullmatch(r"answering for \d+ s", event["text"]) for event in waiting)
+
+
+async def test_answers_that_are_under_way_end_when_the_page_is_stopped(options, tmp_path, caplog):
+    with fake_endpoint(lambda request: "step", delay=0.2) as endpoint:
+        async with opened(options(endpoint), folder=tmp_path) as page:
+            running = set()
+            streams = [asking.events(f"Who {n}?", *page.sides("", False)[0], running=running) for n in range(4)]
+            monitored = [asyncio.create_task(all_of(stream)) for stream in streams]
+            while len(running) < 4 or not endpoint.requests:
+                await asyncio.sleep(0.01)
+            page._running = running
+            page.stop()
+            for events in await asyncio.gather(*monitored):
+                assert events[-1] == {"kind": "error", "text": "the page was stopped"}
+    assert running == set() and caplog.text == ""
+
+
+async def all_of(events):
+    return [event async for event in events]
 
 
 async def test_the_rollout_ends_where_nobody_reads_on(options, tmp_path):

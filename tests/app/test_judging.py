@@ -122,6 +122,44 @@ def test_what_is_no_answer_is_refused(opened, tmp_path, form):
     assert (tmp_path / "labels" / "ana.jsonl").read_text() == ""
 
 
+def test_a_place_beyond_the_last_is_the_end_however_many_digits_it_has(opened):
+    client = opened()
+    for place in ("6", "99999999999", "9" * 5000):
+        reply = client.get(f"/judge?at={place}")
+        assert reply.status_code == 200 and "The end of the list" in reply.text
+
+
+def test_an_answer_that_cannot_be_kept_is_told_and_its_item_is_shown_again(opened, monkeypatch, caplog):
+    client = opened()
+    first = client.get("/judge")
+
+    def full(self, record):
+        raise UserError("ana.jsonl: cannot be written (No space left on device); free some space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(judging.Journal, "append", full)
+        refused = answer(client, "left", first)
+    assert refused.status_code == 507 and item_on(refused) == item_on(first)
+    assert "This answer was not kept: ana.jsonl: cannot be written (No space left on device)" in refused.text
+    assert "0 of 5 judged" in refused.text and "free some space" in caplog.text
+    assert "1 of 5 judged" in answer(client, "left", first).text
+
+
+def test_of_a_body_no_more_is_kept_than_an_answer_has(opened, tmp_path):
+    client = opened()
+    assert client.post("/judge", content=b"item=x&preferred=left&rest=" + b"x" * 5000).status_code == 413
+    # Without a Content-Length.
+    assert client.post("/judge", content=iter([b"x" * 1000] * 10)).status_code == 413
+    assert (tmp_path / "labels" / "ana.jsonl").read_text() == ""
+
+
+def test_texts_that_repeat_themselves_are_shown_without_marks(tmp_path, opened):
+    folder = pairs_folder(tmp_path / "alike", 1, chosen=f"<b> {'the ' * 5000}", rejected="the " * 5000 + "mill")
+    reply = opened(items=sample(ByHandArguments(pairs=[str(folder)]), SampleArguments())).get("/judge")
+    assert "<mark>" not in reply.text and "Differences are not marked: the texts are too long" in reply.text
+    assert {text.split()[0] for text in texts_on(reply)} == {"<b>", "the"}
+
+
 def test_the_page_is_blind(tmp_path, opened):
     """Neither side's place nor anything in the page says which text the judge chose."""
     folder = pairs_folder(tmp_path / "many", 40, chosen_score=0.875, rejected_score=0.125)

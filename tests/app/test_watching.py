@@ -153,6 +153,51 @@ def test_a_damaged_file_is_told_and_the_others_are_shown(tmp_path, watch):
     assert "cannot be read: " in shown["one"] and "4 questions" in shown["two"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("estimate", '{"questions": 0, "tokens_in_all": {}}', "questions: 0 is too small"),
+        ("estimate", '{"questions": 5}', "has no 'tokens_in_all'"),
+        ("estimate", '{"questions": "5"}', "questions must be int, not '5'"),
+        ("estimate", "{", "is not JSON"),
+        ("estimate", "[" * 100_000, "is not JSON"),
+        ("trainer_state", '{"log_history": [{"step": 1, "loss": "x"}]}', "log_history[0]: loss must be float, not 'x'"),
+        ("trainer_state", '{"log_history": [{"step": 1, "loss": [1]}]}', "log_history[0]: loss must be float, not [1]"),
+        ("trainer_state", '{"log_history": [{"step": "one"}]}', "log_history[0]: step must be int, not 'one'"),
+        ("trainer_state", '{"log_history": [{"step": 1, "loss": 1%s}]}' % ("0" * 400), "loss must be float"),
+        ("trainer_state", "[]", "must be State, not []"),
+        ("costs", "{}", "has the schema None"),
+        ("stats", '"text"', "is not the statistics of training data"),
+    ],
+)
+def test_the_damaged_part_of_a_run_is_told_and_the_rest_is_shown(tmp_path, watch, name, content, told):
+    run_folder(tmp_path / "good", 4)
+    run = run_folder(tmp_path / "bad", 2)
+    (run / f"{name}.json").write_text(content)
+    reply = watch(tmp_path).get("/watch")
+    shown = runs_on(reply)
+    assert reply.status_code == 200 and "4 questions" in shown["good"] and "2 questions" in shown["bad"]
+    assert f"{name}.json" in shown["bad"] and told in shown["bad"]
+    assert shown["bad"].count("cannot be read") == 1
+
+
+def test_a_damaged_record_of_what_was_paid_is_told(tmp_path, watch):
+    run = run_folder(tmp_path / "run", 2)
+    (run / "spent.jsonl").write_text('{"cost": 1}\n{"cost": "much"}\n')
+    assert "spent.jsonl:2: cost must be float, not 'much'" in watch(run).get("/watch").text.replace("&#39;", "'")
+
+
+@pytest.mark.parametrize("losses", [(1e308, -1e308), (float("nan"), 1.0), (5e-324, 0.0), (1.0, 1.0000000000000002)])
+def test_losses_beyond_all_measure_are_drawn_or_left_out(tmp_path, watch, losses):
+    run = run_folder(tmp_path / "runs" / "dpo")
+    log = [{"step": step, "loss": loss} for step, loss in enumerate(losses, start=1)]
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    client = watch(tmp_path / "runs")
+    assert "step 2, loss" in runs_on(client.get("/watch"))["dpo"]
+    chart = client.get("/watch/chart.svg", params={"of": str(run), "name": "training"})
+    assert chart.status_code in (200, 404) and "nan" not in chart.text and "inf" not in chart.text
+
+
 def test_files_that_go_while_they_are_looked_at_leave_the_page(tmp_path, watch, monkeypatch):
     run = run_folder(tmp_path / "run", 2)
     (run / "gone").symlink_to("nowhere")

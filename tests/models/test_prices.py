@@ -171,5 +171,5 @@ async def test_a_budget_leaves_out_what_is_served_here(tmp_path: Path) -> None:
 
 def test_a_damaged_record_of_what_was_spent_is_named(tmp_path: Path) -> None:
     (tmp_path / SPENT).write_text('{"role": "judge"}\n')
-    with pytest.raises(UserError, match=r"spent\.jsonl:1: cost is not a number"):
+    with pytest.raises(UserError, match=r"spent\.jsonl:1 has no 'cost'; remove the line"):
         Budget(3, PRICES, tmp_path, [])

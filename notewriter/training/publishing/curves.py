@@ -1,16 +1,13 @@
 """Training curves of the model card: loss, reward margin and accuracy against steps, as one SVG."""
 
-import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from notewriter.ground import jsonl, typed
 from notewriter.models.checkpoint import STATE, checkpoints_of
 from notewriter.pages.charts import Panel, panels
-
-logger = logging.getLogger(__name__)
 
 PANELS = {
     "loss": {"training": "loss", "dev": "eval_loss"},
@@ -21,8 +18,24 @@ PANELS = {
 """Title -> line -> key of the log."""
 
 
+class Entry(TypedDict):
+    """What was logged at a step, beside other values."""
+
+    step: int
+
+
+class State(TypedDict):
+    """The part of a `trainer_state.json` that is shown."""
+
+    log_history: list[Entry]
+
+
 def curves(folder: Path) -> str:
-    """The curves of a run as SVG; empty unless some value was logged at two steps."""
+    """The curves of a run as SVG; empty unless some value was logged at two steps.
+
+    Raises:
+        UserError: as `newest_log`.
+    """
     log = newest_log(folder)
     charts = []
     for title, keys in PANELS.items():
@@ -33,17 +46,24 @@ def curves(folder: Path) -> str:
 
 
 def newest_log(folder: Path) -> list[dict[str, Any]]:
-    """The logged values of a run, from its state or that of its last checkpoint; empty if neither can be read."""
+    """The logged values of a run, from its state or that of its last checkpoint; empty if it has neither.
+
+    Raises:
+        UserError: the state is damaged; names the file, the entry and the key.
+    """
     own, last = folder / STATE, next(reversed(checkpoints_of(folder).values()), None)
     path = own if own.is_file() else last and last / STATE
     if path is None:
         return []
-    try:
-        log: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-        return [entry for entry in log if isinstance(entry["step"], int)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.warning("%s: is not the state of a training run (%s); the card has no curves", path, error)
-        return []
+    remedy = "it is not as a training wrote it: remove it, or copy it again"
+    state: State = jsonl.read_object(path, State, remedy)
+    log: list[dict[str, Any]] = [{**entry} for entry in state["log_history"]]
+    for number, entry in enumerate(log):
+        for key in {key for line in PANELS.values() for key in line.values()} & entry.keys():
+            # A training that diverges logs NaN.
+            if not isinstance(value := entry[key], float):
+                typed.read(value, float, f"{path}: log_history[{number}]: {key}", remedy)
+    return log
 
 
 def points(log: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float]]:

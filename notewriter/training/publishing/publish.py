@@ -101,7 +101,11 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
 def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, Path | bytes]:
     """The files that are written for the model's repository: the card, and the training curves if there are any."""
     assert arguments.checkpoint and arguments.repo_id
-    plot = curves(Path(arguments.checkpoint))
+    try:
+        plot = curves(Path(arguments.checkpoint))
+    except UserError as error:
+        logger.warning("%s; the card has no curves", error)
+        plot = ""
     texts: dict[str, Path | bytes] = {CARD: card(arguments, data, bool(plot)).encode("utf-8")}
     if plot:
         texts[CURVES] = plot.encode("utf-8")
