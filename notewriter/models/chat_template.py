@@ -1,7 +1,9 @@
 """Chat templates: the variables that requests can set, and checks that no template writes today's date."""
 
+import contextlib
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -55,10 +57,7 @@ def variables(template: str) -> frozenset[str]:
     import jinja2.meta
     from jinja2 import nodes
 
-    # This import takes a second, which commands that only call endpoints should not pay.
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    tree: nodes.Template = _compile_jinja_template(template).environment.parse(template)
+    tree = _parsed(template)
     assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
     optional = {
         node.node.name
@@ -94,6 +93,66 @@ def preset(template: str, settings: Mapping[str, Any]) -> str:
         for name, value in sorted(settings.items())
     )
     return "".join(lines) + template
+
+
+THINKING = re.compile("think|reason|effort")
+"""Names of variables that switch a model's thoughts on and off, or say how long they are."""
+
+PROBE = "the town"
+"""A user's message by which it is seen what a template does with one."""
+
+
+def values_of_thinking(template: str, render: Callable[[Mapping[str, Any]], str]) -> dict[str, Any]:
+    """The values that a template's variables of thinking have where a request sets none: preset, or by what they do.
+
+    `render` writes the prompt of `PROBE` with such variables.
+    """
+    written = presets(template)
+    values: dict[str, Any] = {}
+    for name in sorted(filter(THINKING.search, variables(template))):
+        if name in written:
+            values[name] = written[name]
+            continue
+        shown: dict[str, bool] = {}
+        for value in (False, True):
+            # It may take other values than these.
+            with contextlib.suppress(UserError):
+                shown[render({name: value})] = value
+        if len(shown) > 1 and (unset := render({})) in shown:
+            values[name] = shown[unset]
+    return values
+
+
+def presets(template: str) -> dict[str, Any]:
+    """The values that a template itself gives to variables that are not defined, by `preset` or in other words."""
+    from jinja2 import nodes
+
+    tree = _parsed(template)
+    found: list[tuple[str, Any]] = [
+        (each.node.name, each.args[0])
+        for each in tree.find_all(nodes.Filter)
+        if each.name in {"default", "d"} and isinstance(each.node, nodes.Name) and each.args
+    ]
+    for branch in tree.find_all(nodes.If):
+        negated = isinstance(branch.test, nodes.Not)
+        test = branch.test.node if negated else branch.test
+        if getattr(test, "name", "") == ("defined" if negated else "undefined") and isinstance(test, nodes.Test):
+            given = [each for each in branch.body if isinstance(each, nodes.Assign)]
+            absent = getattr(test.node, "name", "")
+            found += [(absent, each.node) for each in given if getattr(each.target, "name", "") == absent]
+    values: dict[str, Any] = {}
+    for name, value in found:
+        with contextlib.suppress(nodes.Impossible):
+            values.setdefault(name, value.as_const())
+    return values
+
+
+def _parsed(template: str) -> Any:
+    """The syntax tree of a template."""
+    # This import takes a second, which commands that only call endpoints should not pay.
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    return _compile_jinja_template(template).environment.parse(template)
 
 
 def undated(render: Callable[[Clock], Rendered], template: str, model: str) -> Rendered:
@@ -144,9 +203,7 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
     if not Checkpoint(model).is_adapter:
         Checkpoint(model).check()
     try:
-        tokenizer: Any = load_tokenizer(model)
-        if file is not None:
-            tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
+        tokenizer = served_tokenizer(model, file)
     except Exception as error:  # the library raises anything for a tokenizer it cannot load
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
         logger.warning("%s: its chat template cannot be read (%s) and was not checked", model, reason)
@@ -155,16 +212,30 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
         return
     template = tokenizer.get_chat_template()
     check_known(template, settings, model)
-    messages = [{"role": "user", "content": "the town"}]
+    undated(lambda clock: probe(tokenizer, dict(settings) | {"strftime_now": clock}, model), template, model)
 
-    def render(clock: Clock) -> str:
-        options = dict(settings) | {"strftime_now": clock}
-        try:
-            return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options))
-        except Exception as error:  # a template is a program and can raise anything
-            reason = one_line(error)[:200]
-            raise UserError(
-                f"{model}: its chat template fails on a user message ({reason}); fix the template"
-            ) from error
 
-    undated(render, template, model)
+def served_tokenizer(model: str, file: str | None = None) -> Any:
+    """The tokenizer of a model with the chat template that it is served with: `file`, or its own."""
+    tokenizer: Any = load_tokenizer(model)
+    if file is not None:
+        tokenizer.chat_template = Path(file).read_text(encoding="utf-8")
+    return tokenizer
+
+
+def probe(tokenizer: Any, settings: Mapping[str, Any], model: str) -> str:
+    """The prompt that a template makes of a user's message `PROBE`.
+
+    Raises:
+        UserError: it fails.
+    """
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": PROBE}], tokenize=False, add_generation_prompt=True, **settings
+            )
+        )
+    except Exception as error:  # a template is a program and can raise anything
+        raise UserError(
+            f"{model}: its chat template fails on a user message ({one_line(error)[:200]}); fix the template"
+        ) from error

@@ -52,6 +52,9 @@ DEFAULT_ENVIRONMENT = {
 }
 """Environment variables of the server, unless the user sets them."""
 
+REPORTS = {"enable_prompt_tokens_details": True}
+"""vLLM's options that change what is said of a reply, not the reply: how many of the prompt's tokens were cached."""
+
 
 class Server:
     """A running vLLM server of `model`; `base_url` is its OpenAI-compatible address."""
@@ -214,7 +217,7 @@ def serve(
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
-    options = with_defaults(options or {})
+    options = {**REPORTS, **with_defaults(options or {})}
     logger.info("serving %s in %s (log: %s)", model, options.get("dtype", "vLLM's default number format"), log)
     if place.nodes:
         host = ALL_ADDRESSES

@@ -34,6 +34,7 @@ from notewriter.models.adapters import groups, with_group
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import Place, Replicated, own_devices, places
 from notewriter.models.serve_options import runs_on_cpu, with_defaults
+from notewriter.models.served import options_of
 from notewriter.models.server import LOOPBACK, READY_TIMEOUT, Server, ensure_key, free_ports, serve
 
 VARIABLE = "NOTEWRITER_SERVERS"
@@ -49,11 +50,17 @@ GPU_SHARE = 0.92
 
 @dataclass(frozen=True)
 class Wanted:
-    """A checkpoint to be served: its folder or hub id, vLLM's options, and the number of servers."""
+    """A checkpoint to be served: its folder or hub id, vLLM's options, and the number of servers.
+
+    The options get those that follow from the checkpoint (`served.options_of`).
+    """
 
     path: str
     options: Mapping[str, Any]
     replicas: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", options_of(self.path, self.options))
 
     @property
     def key(self) -> str:

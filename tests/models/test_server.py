@@ -90,7 +90,10 @@ async def test_a_server_answers_while_the_block_runs_and_is_gone_afterwards(stan
     assert not is_running(told["pid"])
     port = server.base_url.split(":")[-1].removesuffix("/v1")
     where = ["--model", model, "--host", "127.0.0.1", "--port", port]
-    assert told["argv"][:-1] == [*where, "--dtype", "float32", "--enforce-eager"]
+    assert told["argv"][:-1] == [
+        *(*where, "--enable-prompt-tokens-details"),
+        *("--dtype", "float32", "--enforce-eager"),
+    ]
     # It is last, so it overrides abbreviations and options files.
     assert told["argv"][-1] == "--no-trust-remote-code"
     assert (tmp_path / "logs" / "vllm.log").exists()

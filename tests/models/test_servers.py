@@ -32,6 +32,8 @@ def started(monkeypatch, tmp_path):
         calls.append(f"-{name}")
 
     monkeypatch.setattr(servers, "serve", serve)
+    # There are no such models.
+    monkeypatch.setattr(servers, "options_of", lambda model, options: dict(options))
     monkeypatch.setattr(servers.Checkpoint, "fingerprint", lambda model, files=(): f"weights of {model.name}")
     return calls
 
@@ -148,6 +150,8 @@ def test_a_server_that_did_not_start_is_not_tried_again(started):
 
 def test_a_checkpoint_whose_base_is_downloaded_as_it_starts_is_found_then(started, monkeypatch):
     """An adapter's fingerprint has its base's commit once the hub's cache has that."""
+    # There are no such models.
+    monkeypatch.setattr(servers, "options_of", lambda model, options: dict(options))
     monkeypatch.setattr(servers.Checkpoint, "fingerprint", lambda model, files=(): f"{model.name}@{len(started)}")
     assert run("a") == {"a": "http://127.0.0.1:8001/v1"}
 
