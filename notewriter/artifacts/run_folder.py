@@ -14,7 +14,7 @@ import yaml
 from notewriter.artifacts.run_record import add_start, check_inputs, start_of
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import load_yaml
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.ground.typed import misfit
@@ -120,7 +120,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not YAML; {remedy}") from error
+        raise UserError(f"{path}: is not YAML ({one_line(error)}); {remedy}") from error
     if misfit(config, dict[str, Any]):
         raise UserError(f"{path}: is not a run's configuration; {remedy}")
     typed.read(config, _Settings, str(path), remedy)

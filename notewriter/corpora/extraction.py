@@ -72,7 +72,6 @@ def _front_matter(text: str) -> tuple[str, str]:
     except yaml.YAMLError:
         return "", text
     title = matter.get("title") if isinstance(matter, dict) else None
-    # Aliases in a list can stand for more than memory has.
     title = "" if isinstance(title, list | dict) else str(title or "")
     return " ".join(title.split()), text[end + 5 :]
 

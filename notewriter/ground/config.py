@@ -330,6 +330,12 @@ def _split_equals(argv: Sequence[str]) -> list[str]:
     return [part for item in argv for part in (item.split("=", 1) if item.startswith("--config=") else [item])]
 
 
+MOST_REPEATED = 1_000_000
+"""Characters that the aliases of a YAML text may add to those that are written in it."""
+
+LONGEST_NUMBER = 100
+"""Characters of a number in YAML; reading one of base 60 takes time that grows with the square of its length."""
+
 _YAML = "tag:yaml.org,2002:"
 
 CHANGED = {
@@ -365,6 +371,8 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
+            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
+                raise ValueError("too long")
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             what = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
@@ -413,7 +421,8 @@ def load_yaml(text: str) -> Any:
     """The plain data in a YAML text.
 
     Raises:
-        yaml.YAMLError: it is not YAML, is nested too deeply, repeats a key, or has a value that does not suit its tag.
+        yaml.YAMLError: it is not YAML, is nested too deeply, repeats a key, has a value that does not suit its tag, or
+            stands for far more than is written in it (`MOST_REPEATED`).
     """
     return _load(text)[1]
 
@@ -423,6 +432,8 @@ def _load(text: str, hints: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
+        if root is not None:
+            _check_aliases(root)
         if isinstance(root, yaml.MappingNode) and hints is not None:
             for key, value in root.value:
                 loader.mean(value, hints.get(key.value, Any), key.value)
@@ -441,6 +452,39 @@ def _readings(word: str) -> Iterator[tuple[str, Any]]:
         if number.is_integer():
             yield "int", int(number)
         yield "float", number
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    """Check how much a text stands for once each alias is replaced by what it names, which can grow with every line.
+
+    Raises:
+        yaml.YAMLError: far more than is written in it, or a value that contains itself.
+    """
+    sizes: dict[yaml.Node, int] = {}
+    written, inside = 0, set[yaml.Node]()
+
+    def size(node: yaml.Node) -> int:
+        nonlocal written
+        if node in inside:
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a value contains itself; write it out")
+        if node not in sizes:
+            inside.add(node)
+            own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+            sizes[node] = own + sum(map(size, _children(node)))
+            written += own
+            inside.remove(node)
+        return sizes[node]
+
+    if size(root) - written > MOST_REPEATED:
+        raise yaml.YAMLError(
+            f"its aliases (*name) make more than {MOST_REPEATED:,} characters of {written:,}; write the values out"
+        )
+
+
+def _children(node: yaml.Node) -> Iterable[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return itertools.chain(*node.value)
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
 
 
 def read_mapping(

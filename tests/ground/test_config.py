@@ -1,5 +1,6 @@
 """Configuration files and command lines: what is accepted, and the errors for what is not."""
 
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,49 @@ def test_aliases_and_merged_mappings_repeat_no_key(write):
         "c": {"b": 1},
         "d": {"b": 2},
     }
+
+
+def aliases(lines: int, value: str) -> str:
+    """Options in which each line names the line before it six times."""
+    rows = [f"  a{each}: &a{each} {value.format(', '.join([f'*a{each - 1}'] * 6))}" for each in range(1, lines + 1)]
+    return "\n".join(["path: x", "options:", "  a0: &a0 [x, y]", *rows, ""])
+
+
+@pytest.mark.parametrize("value", ["[{}]", "{{b: [{}]}}", "{{a: [{}], <<: {{c: 1}}}}"])
+@pytest.mark.parametrize("lines", [8, 600])
+def test_what_aliases_stand_for_is_bounded_where_yaml_is_read(write, lines, value):
+    """Six hundred lines stand for more values than there are atoms on earth; they are counted, not made."""
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"run\.yaml: is not YAML \(its aliases \(\*name\) make .* characters of"):
+        parse("--config", write(aliases(lines, value)))
+    assert time.monotonic() - start < 2
+    assert parse("--config", write(aliases(4, value))).options["a1"]
+
+
+def test_a_long_text_that_many_aliases_name_is_bounded_too(write):
+    names = ", ".join(["*a"] * 2000)
+    with pytest.raises(UserError, match="its aliases"):
+        parse("--config", write(f"path: &a {'x' * 1000}\nnames: [{names}]\n"))
+
+
+def test_a_merge_that_grows_with_every_line_is_bounded(write):
+    lines = [f"  m{each}: &m{each} {{<<: [{', '.join([f'*m{each - 1}'] * 6)}]}}" for each in range(1, 30)]
+    with pytest.raises(UserError, match="its aliases"):
+        parse("--config", write("\n".join(["path: x", "options:", "  m0: &m0 {a: 1}", *lines, ""])))
+
+
+@pytest.mark.parametrize("text", ["path: x\noptions: &a {b: *a}\n", "&a {path: x, options: {b: [*a]}}\n"])
+def test_a_value_that_contains_itself_is_named(write, text):
+    with pytest.raises(UserError, match=r"run\.yaml: is not YAML \(line \d: a value contains itself; write it out\)"):
+        parse("--config", write(text))
+
+
+@pytest.mark.parametrize("number", ["1" + ":01" * 400_000, "9" * 4_000, "0x" + "f" * 5_000, "1" * 200 + ".5"])
+def test_a_number_of_many_digits_is_refused_before_it_is_read(write, number):
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"is no (int|float)"):
+        parse("--config", write(f"path: x\ntop_k: {number}\n"))
+    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(
