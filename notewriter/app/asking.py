@@ -21,7 +21,7 @@ from notewriter.app.application import Render
 from notewriter.artifacts.traces import Generation, Retrieval, Step
 from notewriter.evaluation.asking import AskArguments, answer, cost_of, cost_of_step, prepared
 from notewriter.evaluation.report.traces import NOTES_ROLE, note_before
-from notewriter.ground.config import check
+from notewriter.ground.config import check, load_places
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
@@ -112,6 +112,7 @@ def changed(
     models = replace(models, **{name: value for name, value in changes.items() if name in of_models})
     check(beside)
     check(models)
+    load_places(beside)
     return beside, models
 
 

@@ -41,6 +41,7 @@ from notewriter.datasets import BENCHMARKS, question_file
 from notewriter.ground import config, jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_in
 from notewriter.ground.records import Passage
 from notewriter.ground.releases import FETCHED
 
@@ -65,7 +66,10 @@ class CorpusArguments:
     )
     dataset: str | None = field(
         default=None,
-        metadata={"help": "the benchmark whose questions are in --path (--source per-question) or in --pages_of"},
+        metadata={
+            "help": "the benchmark whose questions are in --path (--source per-question) or in --pages_of",
+            "names": names_in,
+        },
     )
     pages_of: str | None = field(
         default=None,

@@ -23,6 +23,7 @@ from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.options import names_in
 from notewriter.ground.releases import FETCHED
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import page_title
@@ -50,7 +51,7 @@ BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")
 class PagesArguments:
     """Whose pages are downloaded, and into which file."""
 
-    dataset: str = field(metadata={"help": "the benchmark: fanoutqa or frames"})
+    dataset: str = field(metadata={"help": "the benchmark: fanoutqa or frames", "names": names_in})
     output: str = field(metadata={"help": "the JSON Lines file to write; pages that it has are not downloaded again"})
     contact: Annotated[str, MinLen(3)] = field(
         metadata={

@@ -10,6 +10,7 @@ from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import Rejected
 from notewriter.datasets.questions import QuestionArguments
 from notewriter.evaluation.metrics import FAMILIES
+from notewriter.ground.options import names_in
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, stages
 from notewriter.methods.rearag import RETRIES
 
@@ -23,8 +24,9 @@ class SelectionArguments(QuestionArguments):
     eval_files: dict[str, Any] = field(
         default_factory=dict,
         metadata={
+            "names": names_in,
             "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
-            "questions that overlap with them are left out and counted"
+            "questions that overlap with them are left out and counted",
         },
     )
     dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
@@ -80,9 +82,10 @@ class PairsArguments(RolloutArguments):
 
     stages: dict[str, Any] = field(
         metadata={
+            "names": names_in,
             "help": "stage -> judge, or a list of judges, each of which breaks the ties of those before it, e.g. "
             "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "
-            f"Judges: {', '.join(JUDGES)}"
+            f"Judges: {', '.join(JUDGES)}",
         },
     )
     temperatures: list[float] = field(
@@ -159,7 +162,10 @@ class PairsArguments(RolloutArguments):
     )
     family: str | None = field(
         default=None,
-        metadata={"help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}"},
+        metadata={
+            "help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}",
+            "names": names_in,
+        },
     )
 
 

@@ -27,6 +27,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import check, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
+from notewriter.ground.options import names_in
 from notewriter.ground.records import Question
 
 
@@ -38,7 +39,11 @@ class OverlapArguments:
         metadata={"help": "folders that pairs, chains or gold wrote; their question files must be there"}
     )
     eval_files: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "evaluation files, path -> dataset, e.g. {data/dev.json: hotpotqa}"}
+        default_factory=dict,
+        metadata={
+            "help": "evaluation files, path -> dataset, e.g. {data/dev.json: hotpotqa}",
+            "names": names_in,
+        },
     )
     runs: list[str] = field(
         default_factory=list, metadata={"help": "folders of notewriter evaluate, for just the questions that they used"}

@@ -9,7 +9,7 @@ from annotated_types import Interval
 from notewriter.datasets import BENCHMARKS, load_questions, question_file, select, with_metadata
 from notewriter.datasets.question_sets import with_question_set
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import where_set
+from notewriter.ground.options import kinds_in, names_in, where_set
 from notewriter.ground.recipes import find
 from notewriter.ground.records import Question
 from notewriter.ground.releases import FETCHED
@@ -19,6 +19,7 @@ RETRIEVER = {
     "help": "the parts of a chain of retrievers, instead of index, e.g. [{index: A}, {index: B, weight: 0.5}, "
     "{rerank: BAAI/bge-reranker-v2-m3, candidates: 50}]; on the command line a JSON object per part",
     "of": "retriever",
+    "names": kinds_in,
 }
 """What every command says of its options `index` and `retriever`."""
 
@@ -35,7 +36,7 @@ SPLIT = {
 class QuestionArguments:
     """The questions, the index to search, and the run folder."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "names": names_in})
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
     output_dir: str = field(

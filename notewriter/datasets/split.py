@@ -13,6 +13,7 @@ from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_in
 from notewriter.ground.releases import FETCHED
 
 
@@ -25,7 +26,7 @@ class SplitArguments:
     `pairs --eval_files`, which leaves out training questions that nearly repeat one of it.
     """
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}"})
+    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "names": names_in})
     output_dir: str = field(metadata={"help": "the folder of the two files"})
     dev: Annotated[int, Interval(ge=1)] = field(metadata={"help": "how many questions to hold out, drawn at random"})
     path: str = field(default=FETCHED, metadata=PATH)

@@ -108,14 +108,15 @@ def main(argv: list[str]) -> None:
     )
     after = list(map(Path, arguments.after))
     comparison = compare_uncorrected(list(map(Path, arguments.before)), after)
-    controls, reason, notes = {}, "", ""
+    controls, constants, reason, notes = {}, {}, "", ""
     try:
+        constants = against_constants(after)
         controls = against_controls(after)
         if arguments.examples:
             notes = examples(Path(arguments.before[0]), after[0], arguments.examples)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
     (comparison,) = corrected([comparison])
-    sys.stdout.write(format_table(comparison, controls, against_constants(after)) + "\n" + reason)
+    sys.stdout.write(format_table(comparison, controls, constants) + "\n" + reason)
     if notes:
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")

@@ -110,11 +110,16 @@ def against_controls(runs: list[Path]) -> dict[str, Comparison]:
 
 def against_constants(runs: list[Path]) -> dict[str, Comparison]:
     """As `against_controls`: constant answer -> its scores beside those of the runs' answers (`constant_scores`)."""
-    scores = [
-        constant_scores(read_predictions(run / "predictions.jsonl").values(), read_metrics(run / "metrics.json").family)
-        for run in runs
-    ]
+    scores = [_constants(run) for run in runs]
     return _against(runs, scores, [*dict.fromkeys(_metrics_of(scores))])
+
+
+def _constants(run: Path) -> Scores:
+    predictions, metrics = read_predictions(run / "predictions.jsonl"), run / "metrics.json"
+    try:
+        return constant_scores(predictions.values(), read_metrics(metrics).family)
+    except UserError as error:
+        raise UserError(f"{metrics}: {error}") from error
 
 
 def _metrics_of(sides: Sequence[Scores]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction, read_predictions
-from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
@@ -92,7 +92,10 @@ def readings(run: Path) -> list[Reading]:
         return []
     config = read_config(run)
     path = str(config.get("path"))
-    questions = {question.id: question for question in load_questions(str(config.get("dataset")), path)}
+    try:
+        questions = {question.id: question for question in load_questions(str(config.get("dataset")), path)}
+    except UserError as error:
+        raise UserError(f"{run / CONFIG}: {error}") from error
     stores = _stores(run)
     seeds = [part.get("seed", 0) for part in config.get("retriever") or [] if "shuffle" in part]
     found = []

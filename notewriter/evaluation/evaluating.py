@@ -32,6 +32,7 @@ from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
 from notewriter.ground import typed
 from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_in
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_extractive, check_index, prepare, with_style
 from notewriter.methods.notes_writing import SKIPPED_PARTS, SPLIT_PAGES
@@ -51,14 +52,17 @@ logger = logging.getLogger(__name__)
 class EvaluateArguments(QuestionArguments):
     """What is evaluated, on which questions, and how answers are scored."""
 
-    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method"})
+    method: str = field(
+        default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method", "names": names_in}
+    )
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
     )
     family: str | None = field(
         default=None,
         metadata={
-            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}"
+            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}",
+            "names": names_in,
         },
     )
     controls: bool = field(

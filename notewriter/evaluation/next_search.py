@@ -5,17 +5,23 @@ often cannot.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from notewriter.artifacts.run_folder import read_config
+from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import is_yes_no, normalise
-from notewriter.retrieval.chain import Chain, find, parts_of
+from notewriter.ground.typed import shown
+from notewriter.models.checkpoint import without_hub
+from notewriter.retrieval.chain import Chain, Part, find, only_local, parts_of
+
+logger = logging.getLogger(__name__)
 
 FURTHER, WORDS = 3, 40
 """Passages that the next search adds, and the words of a note that go into its query, unless others are given."""
@@ -121,14 +127,35 @@ async def scores_of(
     return {each.question.id: score for each, score in zip(notes, scores, strict=True)}
 
 
-def retriever_of(run: Path) -> Chain:
-    """The retriever of a finished run, opened; close it at the end.
+@contextlib.asynccontextmanager
+async def searched_again(run: Path, own: Sequence[Part] = ()) -> AsyncIterator[Chain]:
+    """What is searched for the notes of a finished run, open: a retriever of one's own, or the run's local indexes.
+
+    What only the run's folder names contacts nothing: no server, and of models what this machine has.
+
+    Args:
+        run: the run folder.
+        own: the parts of the retriever that a user names; empty for the run's.
 
     Raises:
-        UserError: the run has none, or it cannot be opened any more.
+        UserError: the run has no retriever, one that is not local, or one that cannot be opened any more.
     """
+    with contextlib.nullcontext() if own else without_hub():
+        chain = Chain(own or _recorded(run))
+        try:
+            yield chain
+        finally:
+            await chain.close()
+
+
+def _recorded(run: Path) -> list[Part]:
     config = read_config(run)
-    parts = parts_of(config.get("index"), config.get("retriever"))
-    if not parts:
-        raise UserError(f"{run}: retrieved nothing; name a run with --index or --retriever")
-    return Chain(parts)
+    try:
+        parts = parts_of(config.get("index"), config.get("retriever"))
+        if not parts:
+            raise UserError("the run retrieved nothing; name one with --index or --retriever")
+        parts = only_local(parts)
+    except UserError as error:
+        raise UserError(f"{run / CONFIG}: {error}") from error
+    logger.info("%s: searched again in %s, as its %s names it", run, " + ".join(map(shown, parts)), CONFIG)
+    return parts

@@ -12,12 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen
 from markupsafe import Markup
 
 from notewriter.artifacts.metrics import read_metrics
+from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
 from notewriter.evaluation.controls import (
@@ -32,7 +33,7 @@ from notewriter.evaluation.controls import (
     readings,
 )
 from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
-from notewriter.evaluation.next_search import FURTHER, Noted, retriever_of
+from notewriter.evaluation.next_search import FURTHER, Noted, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
 from notewriter.evaluation.next_search import scores_of as next_search_scores
@@ -46,6 +47,7 @@ from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page
 from notewriter.pages.tables import Table, html, markdown
+from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.controls import REGRESSION
 from notewriter.rollouts.regression import Regression, read_regression
 
@@ -53,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 OWN = "the run's notes"
 """What the writer of a run is called beside the controls."""
+
+OWN_RETRIEVER = "default: the local indexes that the runs' folders name"
+"""What the next search finds its passages in, unless an option says it."""
 
 CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
@@ -104,6 +109,8 @@ class WorthArguments:
     further: Annotated[int, Interval(ge=0)] = field(
         default=FURTHER, metadata={"help": "passages that the next search adds; 0 searches nothing"}
     )
+    index: list[str] | None = field(default=None, metadata=INDEX | {"help": f"{INDEX['help']}; {OWN_RETRIEVER}"})
+    retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     cut_at: Annotated[int, Interval(ge=1)] = field(
         default=QUERY_WORDS, metadata={"help": "words of a note that the next search and the reader get"}
     )
@@ -131,6 +138,7 @@ def worth_of(
     reader: ModelArguments | None,
     logs: Path,
     fitted: Regression | None = None,
+    searched: Sequence[Part] = (),
 ) -> Worth:
     """Measure the notes of a finished run and its controls.
 
@@ -141,6 +149,7 @@ def worth_of(
         reader: how the frozen reader is reached; None: without likelihoods.
         logs: the folder for its server's log.
         fitted: the control `regression`; None: without it.
+        searched: the retriever of the next search; empty for the local indexes that the run's folder names.
 
     Raises:
         UserError: the run kept no notes, its questions or passages are not at hand, the regression was fitted on one of
@@ -157,7 +166,7 @@ def worth_of(
         for writer, by_question in notes.items()
     }
     if further:
-        _add(scores, run_async(_next_search(run, read, notes, further, words)))
+        _add(scores, run_async(_next_search(run, read, notes, further, words, searched)))
     if reader:
         yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
         gains = note_gains(notes, list(questions.values()), reader, logs, words)
@@ -172,10 +181,14 @@ def worth_of(
 
 
 async def _next_search(
-    run: Path, read: Sequence[Reading], notes: Mapping[str, Mapping[str, str]], further: int, words: int
+    run: Path,
+    read: Sequence[Reading],
+    notes: Mapping[str, Mapping[str, str]],
+    further: int,
+    words: int,
+    searched: Sequence[Part],
 ) -> Scores:
-    retriever = retriever_of(run)
-    try:
+    async with searched_again(run, searched) as retriever:
         return {
             writer: await next_search_scores(
                 [Noted(each.question, each.passages, by_question[each.question.id]) for each in read],
@@ -185,8 +198,6 @@ async def _next_search(
             )
             for writer, by_question in notes.items()
         }
-    finally:
-        await retriever.close()
 
 
 def _add(scores: Scores, more: Scores) -> None:
@@ -291,7 +302,9 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         "its words that are words of the facts."
         + (
             f" Found next: what lies among the passages and {arguments.further} more, which are searched for with the "
-            f"note's first {arguments.cut_at} words and the question."
+            f"note's first {arguments.cut_at} words and the question, in "
+            + ("the retriever of this command" if arguments.index or arguments.retriever else "each run's local index")
+            + "."
             if arguments.further
             else ""
         )
@@ -305,10 +318,11 @@ def main(argv: list[str]) -> None:
     reader = models if models.serve or models.base_url or models.models else None
     output = Path(arguments.output)
     fitted = read_regression(Path(arguments.regression)) if arguments.regression else None
+    searched = parts_of(arguments.index, arguments.retriever)
     measured: dict[Path, Worth] = {}
     with keep() if reader else contextlib.nullcontext():
         for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
-            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent, fitted)
+            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent, fitted, searched)
     worths = [measured[run] for run in dict.fromkeys(map(Path, arguments.runs))]
     chosen = measured[Path(arguments.choose_on)] if arguments.choose_on else None
     notes, best, plot = explanation(arguments, chosen), best_table(worths, chosen), curves(worths)

@@ -19,7 +19,8 @@ from notewriter.experiments.table_file import Content, Corpus, Encoder, Judge, M
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, choose, from_keywords, read_mapping
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import defaults, names_of
+from notewriter.ground.options import defaults, names_in, names_of
+from notewriter.ground.plugins import is_place, load
 from notewriter.ground.recipes import find
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
@@ -248,6 +249,9 @@ class _Reader:
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         options = self._served(options)
+        # The table is its user's file, as one of options is.
+        for name in filter(is_place, names_in([options.get(kind) for kind in ("method", "dataset", "family")])):
+            load(name)
         self._entry(place, "method", str(options.get("method")), METHODS)
         self._entry(place, "dataset", str(options.get("dataset")), BENCHMARKS)
         if substitutes.indexes:

@@ -18,7 +18,7 @@ from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls
 from notewriter.retrieval.index_folder import read_manifest
-from notewriter.rollouts.identity import contents
+from notewriter.rollouts.identity import SERVER, contents
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 """Settings that name places to write to."""
@@ -72,10 +72,12 @@ def _lines(path: str, indent: str, seen: set[Path]) -> Iterator[str]:
         yield f"{indent}ran with {code_of(start)}; " + "; ".join(listed(each) for each in parts if each)
         if start.command:
             yield f"{indent}command: {shlex.join(start.command)}"
-    now = contents(config)
+    now = contents(config, recorded=True)
     for name, content in read_inputs(folder).items():
         if now.get(name, content) != content:
             yield f"{indent}CHANGED SINCE: {name} was {content[:12]}, is {now[name][:12]}"
+        elif name not in now and name.startswith(SERVER):
+            yield f"{indent}{name}: was {content[:12]}; a server that a folder names is not asked"
         elif ": " not in name:
             yield f"{indent}{name}: SHA-256 {content[:12]}"
     for setting, source in sources(config):

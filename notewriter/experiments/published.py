@@ -3,6 +3,7 @@
 Run folders go; what a page says of notes can be computed again from the notes, their questions and their passages.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from notewriter.experiments.experiment import Experiment
 from notewriter.experiments.values import Finished, Published, Runs, by_question
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import without_surrogates
+
+logger = logging.getLogger(__name__)
 
 NONE = Notes([], [], {})
 """No notes yet."""
@@ -94,7 +97,8 @@ def _readings(run: Finished) -> Mapping[str, Reading]:
     """By question id; none where questions or passages are no longer at hand, as the page says then."""
     try:
         return {each.question.id: each for each in readings(run.folder)}
-    except UserError:
+    except UserError as error:
+        logger.warning("%s: its notes are published without their passages: %s", run.folder, error)
         return {}
 
 

@@ -17,7 +17,7 @@ from notewriter.evaluation.catalogue import METRICS
 from notewriter.evaluation.comparing import check_comparable
 from notewriter.evaluation.controls import readings
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.evaluation.next_search import Noted, retriever_of, scores_of
+from notewriter.evaluation.next_search import Noted, scores_of, searched_again
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import TwoWay, bootstrap_interval, over_seeds, standard_deviation, two_way
 from notewriter.ground.event_loop import run_async
@@ -116,11 +116,8 @@ class Published(Finished):
 
 
 async def _searched(noted: Sequence[Noted], run: Path) -> dict[str, dict[str, float]]:
-    retriever = retriever_of(run)
-    try:
+    async with searched_again(run) as retriever:
         return await scores_of(noted, retriever)
-    finally:
-        await retriever.close()
 
 
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:

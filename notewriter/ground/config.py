@@ -16,15 +16,18 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 
 import yaml
 
-from notewriter.ground import recipes, typed
+from notewriter.ground import plugins, recipes, typed
 from notewriter.ground.errors import UserError, one_line
-from notewriter.ground.options import DEFAULTS, names_of
+from notewriter.ground.options import DEFAULTS, names_in, names_of, places_in
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
+
+PLUGINS = "plugins"
+"""The option of every command that names code to import."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -75,8 +78,8 @@ def parse(
         position = list(argv).index("--config") + 1
         if position == len(argv):
             raise UserError("--config: the file is missing; write --config FILE")
-        hints = _hints_of(kinds)
-        _set_defaults(parser, _read_config(Path(argv[position]), hints | {"env": dict[str, SCALAR]}))
+        hints = _hints_of(kinds) | {"env": dict[str, SCALAR], PLUGINS: list[str]}
+        _set_defaults(parser, _read_config(Path(argv[position]), hints))
     options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
     for option in options:
         if option not in actions:
@@ -84,7 +87,8 @@ def parse(
         # The last one would silently replace the others.
         if actions[option].nargs == "+" and options.count(option) > 1:
             raise UserError(f"{option} is given twice; give all its values after one")
-    parsed = filled(kinds, vars(parser.parse_args(argv)))
+    values = vars(parser.parse_args(argv))
+    parsed = filled(kinds, values)
     # TRL's classes normalise their own fields.
     for arguments in (each for each in parsed if not _is_of_trl(type(each))):
         for action in parser._actions:
@@ -92,6 +96,10 @@ def parse(
             if action.nargs == "+" and not isinstance(value := getattr(arguments, action.dest, None), list | None):
                 setattr(arguments, action.dest, [value])
         check(arguments)
+    for arguments in parsed:
+        load_places(arguments)
+    for place in names_in(values[PLUGINS]):
+        plugins.load(place)
     return parsed
 
 
@@ -118,7 +126,19 @@ def from_keywords(kinds: Sequence[type], options: Mapping[str, Any]) -> tuple[An
                 raise UserError(f"{name} is missing; {each.metadata.get('help', 'give it a value')}")
         instances.append(kind(**{name: values[name] for name in own if name in values}))
         check(instances[-1])
+    for instance in instances:
+        load_places(instance)
     return tuple(instances)
+
+
+def load_places(arguments: object) -> None:
+    """Import the objects whose places a user wrote as options of a command, and those alone (`plugins.load`).
+
+    Raises:
+        UserError: one cannot be imported.
+    """
+    for place in places_in(arguments):
+        plugins.load(place)
 
 
 def filled(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -208,6 +228,14 @@ def parser_of(
         "--config",
         metavar="FILE",
         help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
+    )
+    parser.add_argument(
+        f"--{PLUGINS}",
+        metavar="FILE:OBJECT",
+        nargs="+",
+        default=[],
+        help="import these (file.py:object or module:object), whose names folders that are read may have recorded; "
+        "what a folder alone names is not imported",
     )
     return parser
 

@@ -9,16 +9,20 @@ An option is a field of a dataclass (or a key of a mapping that the dataclass de
 - `of` (default "run"): what it belongs to and is replaced with: "model", "retriever", "questions" (what selects from
   one question file), "method", or "output" for a place to write to;
 - `secret` (default False): whether its value must not be written anywhere;
+- `names` (default None): a function that returns the names in its value that may be places of objects of others
+  (`ground/plugins.py`), which a command imports since its user wrote them;
 - `listed` (default False): whether a paper's table of hyper-parameters has it.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from types import MappingProxyType
 from typing import Any
 
-DEFAULTS = {"effect": True, "of": "run", "secret": False, "listed": False}
+from notewriter.ground.plugins import is_place
+
+DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False}
 """What a field says that says nothing."""
 
 
@@ -29,6 +33,30 @@ def names_of(*kinds: Any, **sought: Any) -> frozenset[str]:
         for each in _fields(kinds)
         if all(each.metadata.get(key, DEFAULTS.get(key)) == value for key, value in sought.items())
     )
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """For `names`: of an option that is a name, a list of names, or a mapping to them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from names_in(list(value.values()))
+    elif isinstance(value, list):
+        yield from (name for each in value for name in names_in(each))
+
+
+def kinds_in(parts: Any) -> Iterator[str]:
+    """For `names`: of a retriever, or of several by name; each of its parts has a key that names its kind."""
+    for part in parts if isinstance(parts, list) else [parts]:
+        if isinstance(part, Mapping):
+            yield from map(str, part)
+            yield from (name for each in part.values() if isinstance(each, list) for name in kinds_in(each))
+
+
+def places_in(arguments: Any) -> list[str]:
+    """The names in a dataclass's values that say where an object is (`names`)."""
+    values = ((each.metadata.get("names"), getattr(arguments, each.name)) for each in fields(arguments))
+    return [name for names, value in values if names for name in names(value) if is_place(name)]
 
 
 def with_effect(settings: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:

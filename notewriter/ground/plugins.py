@@ -2,7 +2,9 @@
 
 A name stands for one of ours, or for the entry point of that name of an installed package (group `notewriter.methods`,
 `.judges`, `.metrics`, `.datasets` or `.retrievers`), or says where the object is: `package.module:object` or
-`path/to/file.py:object`.
+`path/to/file.py:object`. Two functions, between which a caller has to choose: `load` imports a place, and is for what a
+user wrote on the command line, in a file of options or in Python; `Plugins.choose` imports no place, and is for all
+else, such as what a run folder names.
 """
 
 import importlib.util
@@ -18,13 +20,16 @@ from notewriter.ground.errors import UserError, one_line
 
 T = TypeVar("T")
 
+_LOADED: dict[str, object] = {}
+"""What `load` has imported in this process, by place."""
+
 
 class Plugins(dict[str, T]):
     """A table of `kind` by name: ours, and those of others, loaded when they are first asked for.
 
     Iteration gives ours and those that were asked for, so that a package that cannot be imported stops nobody else.
-    A name that says where an object is (with a colon) is loaded by `choose` alone, that is, only where a user wrote it:
-    what a run folder or a dataset names is no reason to run a file.
+    A place (`file.py:object`) is an entry only once `load` has imported it, that is, where a user wrote it: what a run
+    folder or a dataset names is no reason to run a file.
 
     Args:
         group: the entry points' group, such as `methods` (of `notewriter.methods`).
@@ -37,10 +42,15 @@ class Plugins(dict[str, T]):
         self.group, self.kind = f"notewriter.{group}", kind
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self._entry_points()
+        return super().__contains__(name) or name in _LOADED or name in self._entry_points()
 
     def __missing__(self, name: str) -> T:
-        return self._add(name, self._entry_points()[name].value)
+        place = name if name in _LOADED else self._entry_points()[name].value
+        entry = load(place)
+        if not isinstance(entry, self.kind):
+            raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; name the object itself")
+        self[name] = entry
+        return entry
 
     def get(self, name: str, default: Any = None) -> Any:
         """The entry of that name, or a default."""
@@ -50,15 +60,18 @@ class Plugins(dict[str, T]):
             return default
 
     def choose(self, kind: str, name: str) -> T:
-        """The entry of that name; `kind` is what the error calls it.
+        """The entry of that name; `kind` is what the error calls it. Imports no place.
 
         Raises:
-            UserError: there is none, or it cannot be loaded; lists the names there are.
+            UserError: there is none, lists the names there are; or it cannot be loaded.
         """
         if name in self:
             return self[name]
-        if ":" in name:
-            return self._add(name, name)
+        if is_place(name):
+            raise UserError(
+                f"{kind} {name!r}: code that a folder or its data names is not imported; if you trust it, add "
+                f"--plugins {name}"
+            )
         names = ", ".join(sorted({*self, *self._entry_points()}))
         raise UserError(f"unknown {kind} {name!r}; choose one of: {names}")
 
@@ -70,23 +83,25 @@ class Plugins(dict[str, T]):
         """
         return [self[name] for name in {**self, **self._entry_points()}]
 
-    def _add(self, name: str, place: str) -> T:
-        entry = load(place)
-        if not isinstance(entry, self.kind):
-            raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; name the object itself")
-        self[name] = entry
-        return entry
-
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}
 
 
+def is_place(name: str) -> bool:
+    """Whether a name says where an object is."""
+    return ":" in name
+
+
 def load(place: str) -> Any:
-    """The object at `package.module:object` or `path/to/file.py:object`.
+    """The object at `package.module:object` or `path/to/file.py:object`, imported once; from here on it has this name.
+
+    Imports, and so runs, what is there: only for places that a user wrote.
 
     Raises:
         UserError: the file or module is missing or cannot be imported, or has no such object.
     """
+    if place in _LOADED:
+        return _LOADED[place]
     where, _, name = place.rpartition(":")
     try:
         module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -96,10 +111,11 @@ def load(place: str) -> Any:
     except Exception as error:
         raise UserError(f"{place}: cannot be imported ({type(error).__name__}: {one_line(error)})") from error
     try:
-        return getattr(module, name)
+        _LOADED[place] = getattr(module, name)
     except AttributeError as error:
         names = ", ".join(each for each in vars(module) if not each.startswith("_"))
         raise UserError(f"{place}: {where} has no {name!r}; it has: {names}") from error
+    return _LOADED[place]
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -191,6 +191,18 @@ class Checkpoint:
         return (self.folder / file).is_file()
 
 
+@contextlib.contextmanager
+def without_hub() -> Iterator[None]:
+    """Within it no library asks the hub: of a model that a folder names, what this machine has is used."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
 def is_hub_id(name: str) -> bool:
     """Whether a name can only be a model id on the hub, `owner/name`, not a local folder."""
     owner = name.split("/")[0]

@@ -28,7 +28,7 @@ from notewriter.ground import typed
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import with_effect
-from notewriter.ground.plugins import Plugins
+from notewriter.ground.plugins import Plugins, is_place
 from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.ground.typed import shown
 from notewriter.models.cache import ResponseCache
@@ -100,6 +100,26 @@ def without_models(parts: Sequence[Part]) -> list[Part]:
     """The parts that call no language model, as for a dry run."""
     kinds = [(part, kind) for part in parts for kind in kinds_of(part).values()]
     return [part for part, kind in kinds if not (isinstance(kind, Step) and kind.calls_model)]
+
+
+def is_local(part: Part) -> bool:
+    """Whether a part only reads files of this machine."""
+    return all(kind.is_local for kind in kinds_of(part).values())
+
+
+def only_local(parts: Sequence[Part]) -> list[Part]:
+    """The parts of a retriever that a folder has recorded, which only read files of this machine.
+
+    Raises:
+        UserError: a part is not valid, or may contact an address.
+    """
+    for key, kind, _ in _read(parts):
+        if not kind.is_local:
+            raise UserError(
+                f"retriever: {key}: an address or a key that a folder names is not used; give the retriever to search "
+                "with --index or --retriever"
+            )
+    return list(parts)
 
 
 def restrictions(parts: Sequence[Part]) -> list[str]:
@@ -232,7 +252,7 @@ def _read(parts: Sequence[Part]) -> list[tuple[str, Kind, Any]]:
     Raises:
         UserError: a part is not valid, there is no source, or one is listed twice.
     """
-    for key in (key for part in parts for key in part if ":" in key):
+    for key in (key for part in parts for key in part if is_place(key)):
         PARTS.choose("part of a retriever", key)
     read = [
         _read_part(part, f"retriever[{number}]" if len(parts) > 1 else "retriever") for number, part in enumerate(parts)

@@ -12,6 +12,7 @@ from notewriter.datasets.questions import SPLIT
 from notewriter.ground import config
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_in
 from notewriter.ground.records import Passage
 from notewriter.ground.releases import FETCHED
 from notewriter.retrieval import bm25, dense, encoders
@@ -35,7 +36,9 @@ class IndexArguments:
             "`notewriter fetch dataset` got"
         },
     )
-    dataset: str = field(default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}"})
+    dataset: str = field(
+        default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}", "names": names_in}
+    )
     split: str | None = field(default=None, metadata=SPLIT)
 
 

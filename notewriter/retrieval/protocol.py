@@ -108,11 +108,14 @@ class Kind:
         open: opens a part with its options.
         identity: identifies the contents behind a part's path or address, None if they are unknown. May ask a server,
             so it is not for event loops.
+        is_local: whether it reads files of this machine and contacts nothing. Only such a part is used where no user
+            but a folder names it.
     """
 
     options: type[Any]
     open: Callable[..., Any]
     identity: Callable[[Any], str | None] = _unknown
+    is_local: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

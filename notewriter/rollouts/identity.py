@@ -14,9 +14,13 @@ from notewriter.ground import options, recipes
 from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
+from notewriter.models.checkpoint import without_hub
 from notewriter.models.roles import ModelOfRole
 from notewriter.retrieval import chain, encoders
 from notewriter.retrieval.index_folder import index_fingerprint
+
+SERVER = "retriever: server "
+"""Begins the name of the contents behind a retriever's address, which may be another one when the run resumes."""
 
 
 def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
@@ -48,14 +52,26 @@ def differences(stored: dict[str, Any], config: dict[str, Any], *kinds: Any) -> 
     return options.differences(identity(stored, *kinds), identity(config, *kinds), options.defaults(*kinds))
 
 
-def contents(config: Mapping[str, Any]) -> dict[str, str]:
+def contents(config: Mapping[str, Any], recorded: bool = False) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
     These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
     sentences, the file of each question's passages, what a retrieval server reports about its index, a control's
     encoder and weights and the run whose words it has, and the prompts in `prompts_dir`. A missing path, or a server
     that does not answer, has none.
+
+    Args:
+        config: the settings.
+        recorded: whether only a folder names them: then nothing is asked of a server or of the hub.
+
+    Raises:
+        UserError: a file that identifies contents is damaged.
     """
+    with without_hub() if recorded else contextlib.nullcontext():
+        return _contents(config, recorded)
+
+
+def _contents(config: Mapping[str, Any], recorded: bool) -> dict[str, str]:
     fingerprints: dict[str, str | None] = {**models.contents(config)}
     index = config.get("index") or []
     for path in [index] if isinstance(index, str) else index:
@@ -63,10 +79,11 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
     chains = [config.get("retriever") or [], *(config.get("chains") or {}).values()]
     for number, part in enumerate(itertools.chain(*chains)):
         settings = chain.identity(part)
+        if recorded and not chain.is_local(part):
+            continue
         for key, content in chain.contents(part).items():
             path = f"{'index' if key == 'documents' else key}: {part[key]}"
-            # An address may be another one when the run resumes.
-            fingerprints[path if settings.get(key) == part[key] else f"retriever: server {number}"] = content
+            fingerprints[path if settings.get(key) == part[key] else f"{SERVER}{number}"] = content
     for role in (config.get("models") or {}).values():
         if isinstance(role, Mapping) and isinstance(run := role.get("words"), str):
             fingerprints[f"words: {run}"] = _of_file(Path(run, "traces.jsonl"))
@@ -80,7 +97,7 @@ def contents(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_file(path: Path) -> str | None:
-    return file_digest(path) if path.exists() else None
+    return file_digest(path) if path.is_file() else None
 
 
 def _of_prompts(folder: Path) -> str | None:

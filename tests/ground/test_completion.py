@@ -58,7 +58,14 @@ def test_the_first_word_is_a_command(complete):
 
 
 def test_options_are_those_of_the_command(complete):
-    assert complete("notewriter", "index", "--") == ["--help", "--top_k", "--kind", "--dry_run", "--config"]
+    assert complete("notewriter", "index", "--") == [
+        "--help",
+        "--top_k",
+        "--kind",
+        "--dry_run",
+        "--config",
+        "--plugins",
+    ]
     assert complete("notewriter", "index", "--t") == ["--top_k"]
     assert complete("notewriter", "unknown", "--t") == []
 

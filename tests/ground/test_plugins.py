@@ -1,12 +1,17 @@
 """What other packages and files add is found by entry point, by module and by file."""
 
+import json
 import sys
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
+import yaml
 
-from notewriter.ground import plugins
+from notewriter.ground import config, plugins
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import kinds_in, names_in
 from notewriter.ground.plugins import Plugins
 
 OURS = {"one": 1}
@@ -17,6 +22,7 @@ def module(tmp_path, monkeypatch):
     """A module `counting` with numbers, on the path."""
     (tmp_path / "counting.py").write_text("two = 2\nword = 'two'\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_LOADED", {})
     yield tmp_path / "counting.py"
     sys.modules.pop("counting", None)
 
@@ -40,18 +46,63 @@ def test_ours_come_first(installed):
 def test_an_object_that_a_user_names_by_module_or_file_is_loaded(name, module):
     table, name = Plugins("numbers", int, OURS), name.format(file=module)
     assert name not in table
-    assert table.choose("number", name) == table[name] == 2
+    assert plugins.load(name) == table.choose("number", name) == table[name] == 2
 
 
-def test_a_name_in_a_file_loads_nothing(module):
+@pytest.mark.parametrize("name", ["counting:two", "{file}:two"])
+def test_a_name_in_a_file_loads_nothing_and_the_line_says_how_to(name, module):
+    name, ran = name.format(file=module), module.with_name("RAN")
+    module.write_text(f"open({str(ran)!r}, 'w').close()\ntwo = 2\n")
+    table = Plugins("numbers", int, OURS)
+    with pytest.raises(UserError, match=f"number '{name}': code that a folder .* is not imported; .* --plugins {name}"):
+        table.choose("number", name)
     with pytest.raises(KeyError):
-        Plugins("numbers", int, OURS)["counting:two"]
-    assert Plugins("numbers", int, OURS).get("counting:two") is None
+        table[name]
+    assert table.get(name) is None and name not in table and not ran.exists()
+
+
+@dataclass
+class Options:
+    number: str = field(default="one", metadata={"names": names_in})
+    counted: dict[str, Any] = field(default_factory=dict, metadata={"names": names_in})
+    parts: list[dict[str, Any]] | None = field(default=None, metadata={"names": kinds_in})
+    note: str = "none"
+
+
+OF_A_USER = [
+    ["--number", "counting:two"],
+    ["--counted", '{"a": "counting:two"}'],
+    ["--counted", '{"a": ["one", "counting:two"]}'],
+    ["--parts", '{"counting:two": 3}'],
+    ["--plugins", "counting:two"],
+]
+
+
+@pytest.mark.parametrize("argv", OF_A_USER, ids=" ".join)
+@pytest.mark.parametrize("by_file", [False, True])
+def test_what_options_name_is_imported_from_the_command_line_and_from_a_file_of_options(
+    argv, by_file, module, tmp_path
+):
+    if by_file:
+        option, value = argv[0].removeprefix("--"), argv[1]
+        value = [value] if option == "plugins" else value if option == "number" else json.loads(value)
+        (tmp_path / "options.yaml").write_text(yaml.safe_dump({option: value}))
+        argv = ["--config", str(tmp_path / "options.yaml")]
+    config.parse(Options, argv)
+    assert Plugins("numbers", int, OURS).choose("number", "counting:two") == 2
+
+
+def test_what_keywords_name_is_imported_and_a_value_that_is_no_name_is_not(module):
+    config.from_keywords([Options], {"note": "counting:two", "parts": [{"one": "counting:two"}]})
+    assert "counting:two" not in Plugins("numbers", int, OURS)
+    config.from_keywords([Options], {"number": "counting:two"})
+    assert "counting:two" in Plugins("numbers", int, OURS)
 
 
 def test_a_file_is_imported_once(module):
     module.write_text("things = []\n")
     tables = [Plugins("lists", list, {}) for _ in range(2)]
+    plugins.load(f"{module}:things")
     one, other = (table.choose("list", f"{module}:things") for table in tables)
     assert one is other
 
@@ -83,6 +134,8 @@ def test_all_of_installed_packages_are_there_for_those_who_list_them(installed):
 def test_what_cannot_be_loaded_is_one_line_with_the_place(name, parts, installed):
     installed(("two", "counting:two"))
     with pytest.raises(UserError) as caught:
+        if ":" in name:
+            plugins.load(name)
         Plugins("numbers", int, OURS).choose("number", name)
     assert all(part in str(caught.value) for part in parts) and "\n" not in str(caught.value)
 

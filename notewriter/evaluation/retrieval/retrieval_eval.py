@@ -18,6 +18,7 @@ from notewriter.ground import jsonl, typed
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
+from notewriter.ground.options import kinds_in
 from notewriter.ground.records import Question
 from notewriter.pages.tables import markdown
 from notewriter.retrieval.chain import Chain, Part, parts_of
@@ -38,6 +39,7 @@ class RetrievalEvalArguments(QuestionArguments):
             "help": "name -> parts of a chain of retrievers; the first is compared with all others, e.g. "
             "{bm25: [{index: A}], both: [{index: A}, {index: B}]}. Instead of index and retriever, which name one",
             "of": "retriever",
+            "names": kinds_in,
         },
     )
     top_k: Annotated[list[Annotated[int, Interval(ge=1, le=10_000)]], MinLen(1)] = field(

@@ -54,4 +54,9 @@ class Documents(OpenSource):
         return [self._passages[position] for position in positions[:top_k]]
 
 
-SOURCE = Source(options=DocumentsOptions, open=Documents, identity=lambda options: index_fingerprint(options.documents))
+SOURCE = Source(
+    is_local=True,
+    options=DocumentsOptions,
+    open=Documents,
+    identity=lambda options: index_fingerprint(options.documents),
+)

@@ -75,4 +75,6 @@ def _open(options: IndexOptions) -> Local:
     return Local(open_index(options.index), options.index, source if isinstance(source, str) else "")
 
 
-SOURCE = Source(options=IndexOptions, open=_open, identity=lambda options: index_fingerprint(options.index))
+SOURCE = Source(
+    is_local=True, options=IndexOptions, open=_open, identity=lambda options: index_fingerprint(options.index)
+)

@@ -33,4 +33,4 @@ class Distinct(OpenStep):
         return list(first.values())
 
 
-STEP = Step(options=DistinctOptions, open=lambda options, cache: Distinct(options))
+STEP = Step(is_local=True, options=DistinctOptions, open=lambda options, cache: Distinct(options))

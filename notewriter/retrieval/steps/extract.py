@@ -78,6 +78,7 @@ class Extract(OpenStep):
 
 
 STEP = Step(
+    is_local=True,
     options=ExtractOptions,
     open=lambda options, cache: Extract(options),
     identity=lambda options: encoders.identity(options.extract),

@@ -90,6 +90,7 @@ def _load(model: str, device: str | None, max_length: int | None) -> Any:
 
 
 STEP = Step(
+    is_local=True,
     options=RerankOptions,
     open=lambda options, cache: Rerank(options),
     identity=lambda options: encoders.identity(options.rerank),

@@ -39,4 +39,4 @@ def shuffled(query: str, passage: Passage, seed: int) -> Passage:
     return replace(passage, text=" ".join(sentences))
 
 
-STEP = Step(options=ShuffleOptions, open=lambda options, cache: Shuffle(options))
+STEP = Step(is_local=True, options=ShuffleOptions, open=lambda options, cache: Shuffle(options))

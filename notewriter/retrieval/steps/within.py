@@ -87,4 +87,4 @@ def _identity(options: WithinOptions) -> str | None:
     return file_digest(options.within) if options.within.endswith(".jsonl") and Path(options.within).is_file() else None
 
 
-RESTRICTION = Restriction(options=WithinOptions, open=Scopes, identity=_identity)
+RESTRICTION = Restriction(is_local=True, options=WithinOptions, open=Scopes, identity=_identity)
