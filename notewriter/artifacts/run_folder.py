@@ -92,6 +92,7 @@ class _Settings(TypedDict, total=False):
     path: str
     index: list[str] | None
     retriever: list[dict[str, Any]] | None
+    chains: dict[str, list[dict[str, Any]] | dict[str, Any]] | None
     ids: str | None
     question_set: str | None
     where: dict[str, Any] | None

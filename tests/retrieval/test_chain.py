@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.retrieval import bm25
@@ -224,6 +225,7 @@ shelf = Source(options=ShelfOptions, open=Shelf, identity=lambda options: Path(o
 def test_a_source_of_ones_own_is_a_part_like_any_other(indexes, tmp_path):
     (tmp_path / "library.py").write_text(SHELF)
     (tmp_path / "books").write_text("Emma\nUlysses\n")
+    plugins.load(f"{tmp_path}/library.py:shelf")
     parts = [{f"{tmp_path}/library.py:shelf": str(tmp_path / "books"), "weight": 0.5}, {"distinct": "title"}]
     assert ids(search(parts)) == ["Emma", "Ulysses"]
     assert {"2:Emma", "w2"} <= set(ids(search([{"index": str(indexes / "wiki")}, parts[0]], top_k=9)))

@@ -54,6 +54,26 @@ SECRETS = {
     "Weights & Biases, new": f"wandb_v1_{drawn(70)}",
     "password in an address": f"postgres://trainer:{drawn(10)}@db.example.org:5432/runs",
     "password with symbols in an address": "https://trainer:a!b$c,d;e@tracker.example.org/x",
+    "Fireworks": f"fw_{drawn(24)}",
+    "Cerebras": f"csk-{drawn(48)}",
+    "LangSmith": f"lsv2_pt_{drawn(32, HEX)}_{drawn(10, HEX)}",
+    "Langfuse": f"sk-lf-{drawn(8, HEX)}-{drawn(4, HEX)}-{drawn(4, HEX)}-{drawn(4, HEX)}-{drawn(12, HEX)}a1b2c3d4e5f6",
+    "Pinecone": f"pcsk_{drawn(6)}_{drawn(60)}",
+    "Tavily": f"tvly-dev-{drawn(32)}",
+    "Jina": f"jina_{drawn(64)}",
+    "Voyage": f"pa-{drawn(43)}",
+    "Firecrawl": f"fc-{drawn(32, HEX)}",
+    "LlamaCloud": f"llx-{drawn(48)}",
+    "RunPod": f"rpa_{drawn(46)}",
+    "Databricks": f"dapi{drawn(32, HEX)}",
+    "Kaggle, new": f"KGAT_{drawn(32, HEX)}",
+    "Zhipu": f"{drawn(32, HEX)}.{drawn(16)}",
+    "Google, new": f"AQ.{drawn(50)}",
+    "Basic authorization": "Authorization: Basic dHJhaW5lcjpodW50ZXIyLTc3",
+    "cookie": f"Cookie: theme=dark; session={drawn(24)}".replace("theme=dark; ", ""),
+    "cookie of a file": f".example.org\tTRUE\t/\tTRUE\t1790000000\tsession\t{drawn(24)}",
+    "netrc": "machine hub.example.org login trainer password hunter2x",
+    "signed address of Azure": f"https://x.blob.core.windows.net/c?sv=2024&sig={drawn(43)}%3D",
     "PGP block": f"-----BEGIN PGP PRIVATE KEY BLOCK-----  {drawn(64)}",
     "OpenSSH key": f"-----BEGIN OPENSSH PRIVATE KEY-----  {drawn(64)}",
 }
@@ -62,6 +82,14 @@ NAMED = {
     "password with symbols": 'password: "v#r!9-x$Q&"',
     "password without quotes": "DB_PASSWORD=Tr0ub4dor&3",
     "secret in JSON": f'"client_secret": "{drawn(24)}"',
+    "Azure OpenAI": f"AZURE_OPENAI_KEY={drawn(32, HEX)}",
+    "Azure header": f"Ocp-Apim-Subscription-Key: {drawn(32, HEX)}",
+    "header": f"api-key: {drawn(32, HEX)}",
+    "Kaggle": f'"username": "alice", "key": "{drawn(32, HEX)}"',
+    "Kaggle variable": f"export KAGGLE_KEY={drawn(32, HEX)}",
+    "token without a format": f"MISTRAL_TOKEN: {drawn(32)}",
+    "UUID": f"exa_key = {drawn(8, HEX)}-{drawn(4, HEX)}-4{drawn(3, HEX)}-8{drawn(3, HEX)}-1{drawn(11, HEX)}",
+    "new maker's key": f"somelab-{drawn(40)}Aa1Bb2Cc3Dd4",
     "key in JSON": f'"api_key": "{drawn(32)}"',
 }
 HOMES = {
@@ -72,6 +100,10 @@ HOMES = {
     "Windows": "C:\\Users\\alice\\models",
     "tilde": "~/models/base",
     "tilde of a user": "~alice/models/base",
+    "Markdown, bold": "/home/**alice**/models/base",
+    "Markdown, escaped": "/home/\\_alice\\_/models/base",
+    "Markdown, code": "**`/home/alice/models`**",
+    "HTML": "&#47;home&#47;alice/models/base",
 }
 
 
@@ -187,6 +219,8 @@ def test_of_weights_only_the_header_is_read(tmp_path: Path) -> None:
         "a secret: nobody knows; the password: please",
         "the bearer understands-21st-century-words; xai-methods, npm_config_registry, r8_0",
         "https://example.org/root and /rooted/x",
+        '{"lm_head.mask_token": "model-00001-of-00002.safetensors", "cls_token": "reserved_special_token_247"}',
+        '{"tokens": "sentence-transformers-all-MiniLM-L6-v2", "key": "2wikimultihopqa_train_15000_rows"}',
         "task-oriented-dialogue-systems risk-sensitive-reinforcement-learning",
     ],
 )
@@ -194,7 +228,43 @@ def test_what_cards_settings_templates_and_licences_hold_is_no_secret(text: str,
     leaks.check_file(settings(tmp_path, text))
 
 
-def test_vocabularies_are_left_alone(tmp_path: Path) -> None:
-    for name in ("tokenizer.json", "merges.txt", "tokenizer.model"):
-        (tmp_path / name).write_text('{"/home/user/x": 1, "password=tr0ub4dor&3x": 2}')
+VOCABULARY = {"/home/user/x": 1, "password=tr0ub4dor&3x": 2}
+
+
+def test_the_fragments_of_vocabularies_make_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"model": {"vocab": VOCABULARY, "merges": [["/home/", "a/b"]]}})
+    )
+    for name in ("vocab.json", "merges.txt", "tokenizer.model"):
+        (tmp_path / name).write_text(json.dumps(VOCABULARY))
+    for name in ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"):
         leaks.check_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("secret", [pytest.param(secret, id=what) for what, secret in SECRETS.items()])
+@pytest.mark.parametrize("name", ["tokenizer.json", "merges.txt", "tokenizer.model"])
+def test_a_key_in_a_tokenizer_is_found(name: str, secret: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(as_json(secret) if name == "tokenizer.json" else f"\x0a\x12 a b\n{secret}\n")
+    with pytest.raises(UserError, match="contains what looks like"):
+        leaks.check_file(tmp_path / name)
+
+
+def test_beside_the_vocabulary_a_tokenizers_file_holds_settings(tmp_path: Path) -> None:
+    record = {"model": {"vocab": VOCABULARY}, "note": "trained in /home/alice/models", "added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="names a folder of this machine"):
+        leaks.check_file(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_what_is_written_in_utf_16_or_32_is_read_too(encoding: str, tmp_path: Path) -> None:
+    for text in (SECRETS["Anthropic"], NAMED["Kaggle"], HOMES["Linux"]):
+        (tmp_path / "notes.txt").write_bytes(f"It says: {text}\n".encode(encoding))
+        with pytest.raises(UserError, match=r"contains what looks like|names a folder of this machine"):
+            leaks.check_file(tmp_path / "notes.txt")
+
+
+def test_marks_of_markdown_hide_no_key(tmp_path: Path) -> None:
+    text = SECRETS["Hugging Face"].replace("_", "\\_").replace("a", "*a*")
+    with pytest.raises(UserError, match="contains what looks like"):
+        leaks.check_file(settings(tmp_path, f"**{text}**"))
