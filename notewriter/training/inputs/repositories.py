@@ -14,7 +14,8 @@ import logging
 import os
 import re
 import uuid
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple, cast
 
 import datasets
@@ -22,12 +23,21 @@ import huggingface_hub
 from accelerate import PartialState
 from datasets import Dataset, DatasetBuilder
 from huggingface_hub.errors import LocalEntryNotFoundError
+from yaml import YAMLError
 
 from notewriter.fetching.remote import failures
+from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line, writing
+from notewriter.ground.typed import shown
 from notewriter.models.checkpoint import is_hub_id
 
 logger = logging.getLogger(__name__)
+
+CARDS = ("README.md", datasets.config.REPOYAML_FILENAME)
+"""What `datasets` reads of a repository to learn its configurations."""
+
+FORMS = ("parquet", "json", "csv", "arrow")
+"""The forms that are read, by the names that `datasets` gives them; JSON Lines are `json`."""
 
 DEV = ("dev", "validation", "test")
 """Names of a split to evaluate on, in this order."""
@@ -78,6 +88,8 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
         folder = Path(named.source)
         if not folder.is_dir():
             folder = _folder(named.source, named.revision)
+        for file in CARDS:
+            _check_card(folder / file)
         try:
             builder = datasets.load_dataset_builder(str(folder), named.configuration)
             there = [str(split) for split in builder.config.data_files or ()]
@@ -87,6 +99,7 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
                 f"{name}: has no train.parquet, and `datasets` cannot read it ({one_line(error)[:300]}); give a "
                 "Parquet or JSON Lines file of it, or the folder that the data was written to"
             ) from error
+        _check_files(builder, folder)
         wanted = dict(zip(("train", "dev"), (named.splits or "train").split(","), strict=False))
         if dev and "dev" not in wanted:
             wanted["dev"] = next((split for split in DEV if split in there), DEV[0])
@@ -96,6 +109,65 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
                 f"{named.source}:SPLIT,SPLIT" + (", or give --eval_strategy no" if dev else "")
             )
         return {split: _as_parquet(builder, here, folder, named.source) for split, here in wanted.items()}
+
+
+def _check_card(card: Path) -> None:
+    """Check the card of a repository: its YAML is bounded, and the files that it names are the repository's own.
+
+    Raises:
+        UserError: its YAML cannot be read, or names an address or a file elsewhere.
+    """
+    if not card.is_file():
+        return
+    try:
+        text = card.read_text(encoding="utf-8")
+        matter = re.match(r"\s*---\r?\n(.*?)\r?\n---", text, re.DOTALL) if card.suffix == ".md" else None
+        metadata = load_yaml((matter[1] if matter else "") if card.suffix == ".md" else text)
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise UserError(f"{card}: its YAML cannot be read ({one_line(error)[:300]}); correct or remove it") from error
+    configurations = metadata.get("configs") if isinstance(metadata, dict) else None
+    for each in configurations if isinstance(configurations, list) else [configurations]:
+        named = {key: each.get(key) for key in ("data_files", "data_dir")} if isinstance(each, dict) else {}
+        for key, pattern in ((key, name) for key, value in named.items() for name in _texts(value)):
+            path = PurePosixPath(pattern.replace("\\", "/"))
+            if (
+                "://" in pattern
+                or "::" in pattern
+                or path.is_absolute()
+                or ".." in path.parts
+                or path.parts[:1] == ("~",)
+            ):
+                raise UserError(
+                    f"{card}: configs: {key}: {shown(pattern)} lies outside the repository, whose card may only name "
+                    "files of its own; copy the file into the folder, or give it itself"
+                )
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        yield from (text for each in (value.values() if isinstance(value, dict) else value) for text in _texts(each))
+
+
+def _check_files(builder: DatasetBuilder, folder: Path) -> None:
+    """Check what `datasets` would read: files of the repository itself, in a form that holds rows and nothing else.
+
+    Raises:
+        UserError: a link leads elsewhere, or the form is another one; that of WebDataset may hold pickles.
+    """
+    form = type(builder).__module__.rpartition(".")[2]
+    if form not in FORMS:
+        raise UserError(
+            f"{folder}: is a dataset of the form {form}; training reads {', '.join(FORMS)}: convert it to one of them"
+        )
+    whole = folder.resolve()
+    # In the Hub's cache the files of a commit, snapshots/COMMIT/, are links to blobs/ beside it.
+    allowed = [whole, whole.parents[1] / "blobs"] if whole.parent.name == "snapshots" else [whole]
+    for file in (str(file) for files in (builder.config.data_files or {}).values() for file in files):
+        path = Path(file).resolve()
+        if "://" in file or not any(path.is_relative_to(each) for each in allowed):
+            raise UserError(f"{file}: leads to {path}, outside {folder}; copy the file into the folder")
 
 
 @functools.cache

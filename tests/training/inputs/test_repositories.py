@@ -1,9 +1,12 @@
 """Data in the layout of a dataset repository: a folder of shards, or a name on the Hugging Face Hub."""
 
+import io
 import json
 import os
+import pickle
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
+import yaml
 from datasets import Dataset
 from fake_hub import serving
 
@@ -93,6 +97,84 @@ def test_json_lines_and_csv_are_read_too(tmp_path: Path) -> None:
 
     assert pair["chosen"] == [{"role": "assistant", "content": "a"}]
     assert [message["content"] for message in conversation["messages"]] == ["who", "me"]
+
+
+ROW = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Mira."}]}
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A folder in the layout of a repository; beside it lies a file that is not its own."""
+    (tmp_path / "mine.jsonl").write_text(json.dumps(ROW) + "\n")
+    (tmp_path / "theirs/data").mkdir(parents=True)
+    (tmp_path / "theirs/data/train.jsonl").write_text(json.dumps(ROW) + "\n")
+    return tmp_path / "theirs"
+
+
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize(
+    "outside",
+    [
+        "../mine.jsonl",
+        "data/../../mine.jsonl",
+        "{tmp}/mine.jsonl",
+        "https://example.org/rows.jsonl",
+        "hf://datasets/owner/other/rows.jsonl",
+        "zip://rows.jsonl::data/rows.zip",
+        ["data/train.jsonl", "../mine.jsonl"],
+        [{"split": "train", "path": ["../mine.jsonl"]}],
+    ],
+    ids=str,
+)
+def test_a_card_that_names_a_file_outside_its_folder_is_refused(foreign: Path, outside: object, card: str) -> None:
+    outside = outside.format(tmp=foreign.parent) if isinstance(outside, str) else outside
+    settings = yaml.safe_dump({"configs": [{"config_name": "default", "data_files": outside}]})
+    (foreign / card).write_text(f"---\n{settings}---\nRows.\n" if card.endswith(".md") else settings)
+    with pytest.raises(UserError, match=rf"{card}: configs: data_files: .* lies outside the repository") as caught:
+        repositories.split_files(str(foreign), dev=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_card_whose_folder_of_data_is_elsewhere_is_refused(foreign: Path) -> None:
+    (foreign / "README.md").write_text("---\nconfigs:\n- {config_name: default, data_dir: ..}\n---\n")
+    with pytest.raises(UserError, match=r"data_dir: '..' lies outside"):
+        repositories.split_files(str(foreign), dev=False)
+
+
+def test_aliases_in_a_card_are_bounded(foreign: Path) -> None:
+    lines = [f"a{each}: &a{each} [{', '.join([f'*a{each - 1}'] * 9)}]" for each in range(1, 30)]
+    (foreign / "README.md").write_text("\n".join(["---", "a0: &a0 [x]", *lines, "---", ""]))
+    with pytest.raises(UserError, match=r"README.md: its YAML cannot be read \(its aliases"):
+        repositories.split_files(str(foreign), dev=False)
+
+
+def test_a_link_that_leads_outside_its_folder_is_refused_and_one_inside_is_followed(foreign: Path) -> None:
+    (foreign / "data/train.jsonl").rename(foreign / "rows.txt")
+    (foreign / "data/train.jsonl").symlink_to("../rows.txt")
+    assert list(repositories.split_files(str(foreign), dev=False)) == ["train"]
+    repositories.split_files.cache_clear()
+    (foreign / "data/train.jsonl").unlink()
+    (foreign / "data/train.jsonl").symlink_to("../../mine.jsonl")
+    with pytest.raises(UserError, match=r"train\.jsonl: leads to .*mine\.jsonl, outside"):
+        repositories.split_files(str(foreign), dev=False)
+
+
+@pytest.mark.parametrize("member", ["1.pkl", "1.pyd", "1.pth", "1.json"])
+def test_a_dataset_of_archives_is_refused_in_a_line_whatever_it_holds(foreign: Path, member: str) -> None:
+    (foreign / "data/train.jsonl").unlink()
+    with tarfile.open(foreign / "data/train.tar", "w") as archive:
+        content = pickle.dumps({"a": 1})
+        info = tarfile.TarInfo(member)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    with pytest.raises(UserError, match="theirs: is a dataset of the form webdataset; training reads parquet, json"):
+        repositories.split_files(str(foreign), dev=False)
+
+
+def test_a_pickle_of_pandas_is_refused(foreign: Path) -> None:
+    (foreign / "data/train.jsonl").rename(foreign / "data/train.pkl")
+    with pytest.raises(UserError, match=r"form pandas|cannot read it"):
+        repositories.split_files(str(foreign), dev=False)
 
 
 def test_a_run_that_wrote_no_data_is_no_repository(tmp_path: Path) -> None:
