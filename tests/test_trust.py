@@ -22,7 +22,7 @@ from bad_inputs import COMMANDS, QUESTIONS, arguments_of, attempt, is_clean, mak
 from fake_endpoint import fake_endpoint, knowing
 from huggingface_hub.errors import OfflineModeIsEnabled
 from json_service import Service, json_service
-from test_damage import EVERYTHING, SECONDS, read, write
+from test_damage import EVERYTHING, SECONDS, late, read, write
 
 from notewriter import cli
 from notewriter.datasets import BENCHMARKS
@@ -119,10 +119,6 @@ def elsewhere() -> Iterator[Service]:
 
 def end_of(place: Path, argv: list[str]) -> str:
     """How a command ends; empty if it is done or says in one line what is wrong."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"no end after {SECONDS} seconds")
-
     signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
     try:

@@ -117,7 +117,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path, remedy = folder / CONFIG, f"remove {folder} or choose another output_dir"
     try:
-        config: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = _read_yaml(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -126,6 +126,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not a run's configuration; {remedy}")
     typed.read(config, _Settings, str(path), remedy)
     return config
+
+
+def _read_yaml(path: Path) -> Any:
+    with jsonl.open_text(path) as file:
+        return load_yaml(file.read())
 
 
 def questions_digest(questions: Sequence[Question]) -> str:

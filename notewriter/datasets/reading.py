@@ -187,7 +187,7 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
 def open_text(path: Path) -> TextIO:
     """Open a text file for reading."""
     try:
-        return open(path, encoding="utf-8")
+        return jsonl.open_text(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 

@@ -399,8 +399,6 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
-                raise ValueError("too long")
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             what = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
@@ -486,7 +484,7 @@ def _check_aliases(root: yaml.Node) -> None:
     """Check how much a text stands for once each alias is replaced by what it names, which can grow with every line.
 
     Raises:
-        yaml.YAMLError: far more than is written in it, or a value that contains itself.
+        yaml.YAMLError: far more than is written in it, a value that contains itself, or a number too long to be read.
     """
     sizes: dict[yaml.Node, int] = {}
     written, inside = 0, set[yaml.Node]()
@@ -497,6 +495,11 @@ def _check_aliases(root: yaml.Node) -> None:
             raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a value contains itself; write it out")
         if node not in sizes:
             inside.add(node)
+            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
+                kind = node.tag.rpartition(":")[2]
+                raise yaml.YAMLError(
+                    f"line {node.start_mark.line + 1}: {shown(node.value)} is no {kind}, it is too long"
+                )
             own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
             sizes[node] = own + sum(map(size, _children(node)))
             written += own

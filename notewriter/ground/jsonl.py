@@ -1,10 +1,12 @@
 """Reading and writing JSON Lines."""
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, writing
@@ -12,6 +14,17 @@ from notewriter.ground.locks import acquire
 
 UNENCODABLE = "backslashreplace"
 """Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
+
+
+def open_text(path: str | Path) -> TextIO:
+    """A text file, open for reading; what lies in its place and has no end is refused.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device.
+    """
+    if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+    return open(path, encoding="utf-8")
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -23,7 +36,7 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
     try:
-        file = open(path, encoding="utf-8")  # noqa: SIM115 - closed below; only opening is guarded here
+        file = open_text(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     with file:
@@ -42,7 +55,8 @@ def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
         UserError: it cannot be read, is not JSON or has another type; names the file, the key and the remedy.
     """
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open_text(path) as file:
+            value = json.load(file)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except (ValueError, RecursionError) as error:
