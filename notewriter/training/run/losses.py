@@ -88,6 +88,10 @@ def check_losses(training: DPOConfig) -> None:
             f"{', '.join(sorted(REFERENCE_FREE))}, or none of simpo and orpo"
         )
     check_read(training, NEEDS)
+    if "sft" in training.loss_type and training.use_weighting:
+        raise UserError(
+            "use_weighting: weighs pairs, and the likelihood of sft is a mean over the tokens of all; leave one out"
+        )
     smoothing = training.label_smoothing
     if "exo_pair" in training.loss_type and not 0 < smoothing < 1:
         raise UserError(f"label_smoothing: exo_pair needs one between 0 and 1, not {smoothing}; try 0.001")

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from datasets import Dataset
 
 from notewriter.training.run.losses import is_reference_free
+from notewriter.training.run.step_counts import CountsSteps
 from notewriter.training.sharing.reference import CachedReferenceTrainer
 
 CLOSEST = 1e-6
@@ -38,7 +39,7 @@ def log_odds(log_probs: torch.Tensor) -> torch.Tensor:
     return below - torch.log(-torch.expm1(below))
 
 
-class ReferenceFreeTrainer(CachedReferenceTrainer):
+class ReferenceFreeTrainer(CountsSteps, CachedReferenceTrainer):
     """The DPO trainer, which with the losses of `losses.REFERENCE_FREE` alone has no reference."""
 
     def __init__(self, model: str, **arguments: Any) -> None:
@@ -54,9 +55,16 @@ class ReferenceFreeTrainer(CachedReferenceTrainer):
         return dataset if self.is_reference_free else super()._precompute_ref_logps(dataset, name, batch_size)
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], return_outputs: bool) -> Any:
-        """The loss of a batch of stacked pairs, `[chosen; rejected]`; its metrics have TRL's names."""
+        """The loss of stacked pairs, `[chosen; rejected]`, as its share of a step; its metrics are named as TRL's."""
+        of_pairs, of_tokens = self.shares(inputs)
         if not self.is_reference_free:
-            return super()._compute_loss(model, inputs, return_outputs)  # type: ignore[no-untyped-call]
+            weights = self.loss_weights
+            both = zip(self.loss_types, weights, strict=True)
+            self.loss_weights = [weight * (of_tokens if loss == "sft" else of_pairs) for loss, weight in both]
+            try:
+                return super()._compute_loss(model, inputs, return_outputs)  # type: ignore[no-untyped-call]
+            finally:
+                self.loss_weights = weights
         trained = inputs["completion_mask"]
         outputs = model(
             input_ids=inputs["input_ids"],
@@ -74,9 +82,9 @@ class ReferenceFreeTrainer(CachedReferenceTrainer):
 
         beta, gamma = self.beta, self.args.simpo_gamma  # type: ignore[attr-defined]
         terms = {
-            "simpo": simpo(chosen, rejected, beta, gamma).mean(),
-            "orpo": likelihood + beta * odds_ratio(chosen, rejected).mean(),
-            "sft": likelihood,
+            "simpo": simpo(chosen, rejected, beta, gamma).mean() * of_pairs,
+            "orpo": likelihood * of_tokens + beta * odds_ratio(chosen, rejected).mean() * of_pairs,
+            "sft": likelihood * of_tokens,
         }
         weighted = zip(self.loss_weights, self.loss_types, strict=True)
         loss: torch.Tensor = torch.stack([weight * terms[name] for weight, name in weighted]).sum()

@@ -27,6 +27,7 @@ from notewriter.training.options import (
 from notewriter.training.run.divergence import StopsWhenDiverged
 from notewriter.training.run.reference_free import ReferenceFreeTrainer
 from notewriter.training.run.resumption import on_main_process
+from notewriter.training.run.step_counts import CountsSteps
 from notewriter.training.run.throughput import Metered
 from notewriter.training.sharing.reference import TakesTokens
 
@@ -65,8 +66,13 @@ class MeteredDPOTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, ReferenceFre
     """The DPO trainer with the throughput in its log."""
 
 
-class MeteredKTOTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, TakesTokens, KTOTrainer):
+class MeteredKTOTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, CountsSteps, TakesTokens, KTOTrainer):
     """TRL's KTOTrainer with the throughput in its log, on tokens that were checked."""
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        """TRL's loss of a forward, which on dev may come with outputs, as its share of a step."""
+        loss = super().compute_loss(model, inputs, *arguments, **options)  # type: ignore[no-untyped-call]
+        return loss if isinstance(loss, tuple) else loss * self.shares(inputs)[0]
 
 
 class MeteredSFTTrainer(EndsAtMaxSteps, StopsWhenDiverged, Metered, SFTTrainer):
