@@ -40,6 +40,12 @@ NO_WEIGHTS = (".gguf", ".onnx", ".msgpack", ".h5", ".ot", ".tflite", ".pt")
 OTHER_WEIGHTS = (".bin", ".pth")
 """Endings of weights that are left out where there are safetensors."""
 
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPLITS = {
+    "smollm": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, _BYTES]},
+}
+"""How a text is divided before its bytes are paired, by its name in a GGUF file, which transformers does not read."""
+
 
 def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) -> None:
     """Download a model of the Hub into its cache, or into a folder, which appears when it is complete.
@@ -254,3 +260,8 @@ def _expand(gguf: Path, folder: Path) -> None:
     with mock.patch.multiple(library, **once):
         load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
         load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+        kind = library.GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+    if kind is not None and (split := SPLITS.get(kind.contents())):
+        file = folder / "tokenizer.json"
+        tokenizer = json.loads(file.read_text(encoding="utf-8")) | {"pre_tokenizer": split}
+        jsonl.write_text(file, [json.dumps(tokenizer, ensure_ascii=False, indent=2) + "\n"])

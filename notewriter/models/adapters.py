@@ -50,6 +50,18 @@ def groups(paths: Iterable[str]) -> list[Group]:
     return [_group(each) for each in members.values()]
 
 
+def max_lora_rank(settings: Mapping[str, Any], name: str) -> int:
+    """The value of vLLM's option that an adapter needs.
+
+    Raises:
+        UserError: its rank is too large for vLLM.
+    """
+    rank = max(settings.get("r", 1), *(settings.get("rank_pattern") or {}).values(), 1)
+    if rank > RANKS[-1]:
+        raise UserError(f"{name}: rank {rank} is above vLLM's {RANKS[-1]}; use notewriter merge")
+    return next(each for each in RANKS if each >= rank)
+
+
 def with_group(options: Mapping[str, Any], group: Group) -> dict[str, Any]:
     """A user's vLLM options with those of a group, whose names nobody else may give."""
     fixed = ("served_model_name", "lora_modules")
@@ -73,10 +85,7 @@ def _group(checkpoints: list[Checkpoint]) -> Group:
     for each in adapters:
         if not any(each.folder.glob("adapter_model.*")):
             raise UserError(f"{each.path}: has no adapter_model.safetensors; wait until its training has ended")
-        settings = each.adapter_settings()
-        ranks.append(max(settings["r"], *(settings.get("rank_pattern") or {}).values(), 1))
-    if max(ranks) > RANKS[-1]:
-        raise UserError(f"{adapters[0].path}: rank {max(ranks)} is above vLLM's {RANKS[-1]}; use notewriter merge")
+        ranks.append(max_lora_rank(each.adapter_settings(), each.path))
     try:
         base.check()
     except UserError as error:
@@ -84,7 +93,7 @@ def _group(checkpoints: list[Checkpoint]) -> Group:
     options: dict[str, Any] = {
         "served_model_name": next((names[each.path] for each in checkpoints if each not in adapters), base.name),
         "enable_lora": True,
-        "max_lora_rank": next(rank for rank in RANKS if rank >= max(ranks)),
+        "max_lora_rank": max(ranks),
         "max_loras": len(adapters),
         "lora_modules": [f"{names[each.path]}={each.folder}" for each in adapters],
     }

@@ -113,13 +113,15 @@ def values_of_thinking(template: str, render: Callable[[Mapping[str, Any]], str]
         if name in written:
             values[name] = written[name]
             continue
-        shown: dict[str, bool] = {}
-        for value in (False, True):
-            # It may take other values than these.
+        shown: dict[Any, str] = {}
+        for value in (False, True, "other"):
+            # It may refuse some.
             with contextlib.suppress(UserError):
-                shown[render({name: value})] = value
-        if len(shown) > 1 and (unset := render({})) in shown:
-            values[name] = shown[unset]
+                shown[value] = render({name: value})
+        by_prompt = {shown[value]: value for value in (False, True) if value in shown}
+        # Else it is no switch.
+        if len(by_prompt) > 1 and shown.get("other", shown[True]) in by_prompt and (unset := render({})) in by_prompt:
+            values[name] = by_prompt[unset]
     return values
 
 
@@ -133,16 +135,20 @@ def presets(template: str) -> dict[str, Any]:
         for each in tree.find_all(nodes.Filter)
         if each.name in {"default", "d"} and isinstance(each.node, nodes.Name) and each.args
     ]
-    for branch in tree.find_all(nodes.If):
+    for branch in tree.find_all((nodes.If, nodes.CondExpr)):
         negated = isinstance(branch.test, nodes.Not)
-        test = branch.test.node if negated else branch.test
-        if getattr(test, "name", "") == ("defined" if negated else "undefined") and isinstance(test, nodes.Test):
+        test: Any = branch.test.node if isinstance(branch.test, nodes.Not) else branch.test
+        if not isinstance(test, nodes.Test) or test.name not in {"defined", "undefined"}:
+            continue
+        name, where_absent = getattr(test.node, "name", ""), negated == (test.name == "defined")
+        if isinstance(branch, nodes.CondExpr):
+            found.append((name, branch.expr1 if where_absent else branch.expr2))
+        elif where_absent:
             given = [each for each in branch.body if isinstance(each, nodes.Assign)]
-            absent = getattr(test.node, "name", "")
-            found += [(absent, each.node) for each in given if getattr(each.target, "name", "") == absent]
+            found += [(name, each.node) for each in given if getattr(each.target, "name", "") == name]
     values: dict[str, Any] = {}
     for name, value in found:
-        with contextlib.suppress(nodes.Impossible):
+        with contextlib.suppress(nodes.Impossible, AttributeError):
             values.setdefault(name, value.as_const())
     return values
 

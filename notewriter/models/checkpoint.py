@@ -22,6 +22,9 @@ from notewriter.ground.errors import UserError, one_line
 ADAPTER = "adapter_config.json"
 """PEFT's configuration, in the folder of an adapter."""
 
+PROCESSOR = "*processor_config.json"
+"""How images and the like are read: of architectures that take these a server reads it even where texts alone come."""
+
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt")
 SETTINGS = (
@@ -31,7 +34,9 @@ SETTINGS = (
     "*token*.json",
     "special_tokens_map.json",
     "chat_template*",
+    "additional_chat_templates/*",
     "merges.txt",
+    PROCESSOR,
 )
 ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
 """Files that sentence-transformers adds; every module but the first has its own numbered folder."""

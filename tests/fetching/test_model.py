@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fake_hub import TOKEN, Hub
 from huggingface_hub import constants
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer
 
 from notewriter.fetching import model
 from notewriter.fetching.fetch import main
@@ -260,7 +263,46 @@ def test_the_gguf_library_is_as_before_after_a_file_was_expanded(
         return SimpleNamespace(save_pretrained=lambda folder: None)
 
     monkeypatch.setattr(model, "load", load)
+    write_gguf(tmp_path / "model.gguf", "another")
     model._expand(tmp_path / "model.gguf", tmp_path)
     assert during[0] != before
     assert during[0] == during[1]
     assert (gguf.GGUFReader, gguf.get_tensor_name_map) == before
+
+
+def write_gguf(path: Path, split: str) -> None:
+    """A GGUF file without tensors that names how its tokenizer divides texts."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("tokenizer.ggml.pre", split)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("split", "parts"),
+    [
+        # As the tokenizer.json of the model on the Hub divides it.
+        ("smollm", ["Notes", ":", "ĊĊ", "1", ".", "ĠParis", "ĠĠ", "1", "2"]),
+        ("another", ["Notes", ":", "Ċ", "Ċ", "1", ".", "ĠParis", "Ġ", "Ġ12"]),
+    ],
+)
+def test_a_tokenizer_from_a_gguf_file_divides_texts_as_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, parts: list[str]
+) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+    def load(kind: Any, *_: object, **__: object) -> SimpleNamespace:
+        file = tmp_path / "tokenizer.json"
+        saved = (lambda folder: tokenizer.save(str(file))) if kind is AutoTokenizer else lambda folder: None
+        return SimpleNamespace(save_pretrained=saved)
+
+    monkeypatch.setattr(model, "load", load)
+    write_gguf(tmp_path / "model.gguf", split)
+    model._expand(tmp_path / "model.gguf", tmp_path)
+
+    divided = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).pre_tokenizer
+    assert [part for part, _ in divided.pre_tokenize_str("Notes:\n\n1. Paris  12")] == parts

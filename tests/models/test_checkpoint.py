@@ -187,3 +187,12 @@ def test_files_are_hashed_once_until_one_of_them_changes(folder: Path, hashed: l
     os.utime(folder / "model.safetensors", ns=(1, 1))
     assert Checkpoint(folder).fingerprint() != first
     assert hashed[3:] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("file", ["additional_chat_templates/tool_use.jinja", "preprocessor_config.json"])
+def test_further_templates_and_processors_are_a_part_of_what_a_model_is(tmp_path, file):
+    (tmp_path / "config.json").write_text("{}")
+    before = Checkpoint(tmp_path).fingerprint()
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("{}")
+    assert Checkpoint(tmp_path).fingerprint() != before

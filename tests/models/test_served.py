@@ -75,6 +75,12 @@ OFF = preset(CHATML, {"enable_thinking": False})
             "{{ reasoning_effort }}" + CHATML,
             {"reasoning_effort": "low"},
         ),
+        (
+            CHATML + "{{ reasoning_effort if reasoning_effort is defined else 'high' }}",
+            {"reasoning_effort": "high"},
+        ),
+        # No switch: what it writes is the value itself.
+        (CHATML + "{{ reasoning_effort or 'low' }}", None),
         # A value that the template refuses is none of its own.
         (CHATML + "{% if thinking is boolean %}{{ raise_exception('auto, off') }}{% endif %}", None),
     ],

@@ -203,3 +203,13 @@ def test_recipes_have_no_unknown_keys(path: Path) -> None:
     assert model.model_name_or_path == values["model_name_or_path"]
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
     assert batch == values.get("total_batch_size", batch)
+
+
+def test_the_model_and_its_checkpoints_have_what_the_base_says_of_images(
+    options: Options, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    (base / "processor_config.json").write_text("{}")
+    train_sft.main(options(model_name_or_path=base, output_dir=tmp_path / "run", save_steps=2))
+    folders = [tmp_path / "run", *sorted((tmp_path / "run").glob("checkpoint-*"))]
+    assert len(folders) > 1 and all((folder / "processor_config.json").is_file() for folder in folders)

@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jinja2
@@ -66,14 +66,37 @@ def render(
 
     Raises:
         jinja2.TemplateError: the chat template refuses a conversation.
-        UserError: the token ids depend on the day.
+        UserError: the token ids depend on the day, or the template leaves out the messages of a role.
     """
-
+    check_written({message["role"] for messages in conversations for message in messages}, tokenizer)
     return chat_template.undated(
         lambda clock: _token_ids(conversations, tokenizer, generate, clock),
         tokenizer.get_chat_template(),
         tokenizer.name_or_path,
     )
+
+
+def check_written(roles: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that the chat template writes the texts of messages of these roles.
+
+    Raises:
+        UserError: it leaves those of a role out, such as a template that takes lists of parts alone.
+    """
+    for role in sorted(roles):
+        message = {"role": role, "content": "museum"}
+        asked: dict[str, list[dict[str, str]]] = {"system": [], "user": [], "assistant": [QUESTION]}
+        before, after = asked.get(role, [QUESTION, ANSWER]), [QUESTION] if role == "system" else []
+        text = None
+        # What it refuses is said of the row.
+        with contextlib.suppress(jinja2.TemplateError), refusals():
+            options: dict[str, Any] = {"strftime_now": chat_template.DAYS[0].strftime}
+            text = str(tokenizer.apply_chat_template([*before, message, *after], tokenize=False, **options))
+        if text is not None and message["content"] not in text:
+            raise UserError(
+                f"{tokenizer.name_or_path}: its chat template leaves out what a message of the role {role} says, or "
+                "takes it as a list of parts alone; use a model whose template writes texts, or change "
+                "chat_template.jinja in a copy of its folder"
+            )
 
 
 def _token_ids(

@@ -7,7 +7,7 @@ import logging
 import shutil
 import warnings
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -82,7 +82,7 @@ def merge(adapter: Path, output: Path) -> None:
     stored = weights.stored(base.path, base.revision)
     logger.info("%s: merging into %s", adapter, base.path)
     as_float32 = {"dtype": torch.float32, "device_map": None, "trust_remote_code": False}
-    model = weights.load_whole(base.path, revision=base.revision, **as_float32)
+    model = dequantized(weights.load_whole(base.path, revision=base.revision, **as_float32), base.path)
     with loading(adapter, "LoRA adapter"):
         merged = merged_into(with_adapter(model, adapter))
     tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
@@ -94,11 +94,28 @@ def merge(adapter: Path, output: Path) -> None:
         merged.save_pretrained(folder)
         weights.cast_weights(folder, stored)
         tokenizer.save_pretrained(folder)
+        weights.copy_processor(stored, folder)
         jsonl.write_text(folder / MERGED_FROM, [Checkpoint(adapter).fingerprint()])
         if (adapter / TRAINING_RECORD).is_file():
             # For the model card: the merged model is what that run trained.
             shutil.copy(adapter / TRAINING_RECORD, folder)
     logger.info("%s: the merged model is here", output)
+
+
+def dequantized(model: PreTrainedModel, name: str) -> PreTrainedModel:
+    """A model with float32 weights in place of quantized ones, to which nothing can be added.
+
+    Raises:
+        UserError: its kind of quantization cannot be undone.
+    """
+    if getattr(model, "hf_quantizer", None) is None:
+        return model
+    logger.info("%s: is stored quantized; its weights are expanded before merging", name)
+    with loading(name, "model with expanded weights"):
+        expanded: Any = torch.nn.Module.float(model.dequantize())
+    # How it was loaded, which transformers would undo in saving.
+    expanded._weight_conversions = None
+    return cast(PreTrainedModel, expanded)
 
 
 def merged_into(model: PeftModel) -> PreTrainedModel:

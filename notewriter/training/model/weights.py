@@ -5,13 +5,14 @@ import functools
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
@@ -21,7 +22,7 @@ from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoint import Checkpoint, load, loading
+from notewriter.models.checkpoint import PROCESSOR, Checkpoint, load, loading
 from notewriter.training.model import generation
 
 WIDE = {"F32": torch.float32, "F64": torch.float64}
@@ -176,6 +177,19 @@ def broken_tensor(folder: Path) -> str | None:
     return None
 
 
+def copy_processor(base: Stored, folder: Path) -> None:
+    """Copy what a base model says of its processor of images into the folder of a model that is made from it.
+
+    Training and merging have its tokenizer alone, and vLLM does not start without the rest.
+    """
+    if base.model.is_hub_id:
+        # Loading the weights does not download these.
+        with loading(base.model.path):
+            snapshot_download(base.model.path, revision=base.model.revision, allow_patterns=[PROCESSOR])
+    for file in base.files.glob(PROCESSOR):
+        shutil.copy(file, folder)
+
+
 def cast_weights(folder: Path, base: Stored) -> None:
     """Store a saved model's weights in the types of its base model's; one without a type leaves them unchanged.
 
@@ -186,15 +200,21 @@ def cast_weights(folder: Path, base: Stored) -> None:
     name = str(base.dtype).removeprefix("torch.")
     if base.dtype is None or settings["dtype"] == name:
         return
+    size = 0
     for file in folder.glob("model*.safetensors"):
         cast = {
             key: value.to(base.wider.get(key, base.dtype)) if value.is_floating_point() else value
             for key, value in load_file(file).items()
         }
+        size += sum(value.nbytes for value in cast.values())
         # The tensors are views of the file that they were read from.
         partial = file.with_name(file.name + ".partial")
         save_file(cast, partial, metadata={"format": "pt"})
         os.replace(partial, file)
+    for file in folder.glob("model*.index.json"):
+        index = json.loads(file.read_text(encoding="utf-8"))
+        index["metadata"] = {**index.get("metadata", {}), "total_size": size}
+        jsonl.write_text(file, [json.dumps(index, indent=2) + "\n"])
     for each in (settings, settings.get("text_config")):
         if each and "dtype" in each:
             each["dtype"] = name

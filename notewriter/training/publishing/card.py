@@ -13,7 +13,9 @@ from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
 from notewriter.ground import jsonl, recipes
+from notewriter.models.adapters import max_lora_rank
 from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
+from notewriter.models.serve_options import command_line_options
 from notewriter.pages.cards import render_card
 from notewriter.training.publishing.arguments import PublishArguments
 from notewriter.training.publishing.data import Data
@@ -57,6 +59,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
     name = arguments.repo_id.split("/")[1]
     adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
+    serving = lora_options(folder, name, arguments.repo_id) if adapter else ""
     licence = arguments.license or base["license"]
     metadata = ModelCardData(
         base_model=adapted if adapter else base["hub_id"],
@@ -77,6 +80,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         licence=licence,
         adapter=adapter,
         adapted=adapted,
+        serving=serving,
         prompting=prompting(arguments.data or record.pairs or record.data),
         base=base,
         record=record,
@@ -89,6 +93,21 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         curves=CURVES if plotted else None,
         best=best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
+
+
+def lora_options(folder: Path, name: str, repo_id: str) -> str:
+    """vLLM's options for an adapter in a repository, after its base model: its rank, and its own tokenizer.
+
+    Raises:
+        UserError: its rank is too large for vLLM.
+    """
+    settings = jsonl.read_object(folder / ADAPTER, dict[str, Any], "restore the file")
+    options: dict[str, Any] = {"enable_lora": True, "max_lora_rank": max_lora_rank(settings, str(folder))}
+    if settings.get("revision") not in (None, "main"):
+        options["revision"] = settings["revision"]
+    if Checkpoint(folder).tokenizer == str(folder):
+        options["tokenizer"] = repo_id
+    return shlex.join(command_line_options(options | {"lora_modules": f"{name}={repo_id}"}))
 
 
 def prompting(data: str | None) -> str:
@@ -144,7 +163,9 @@ def base_model(record: TrainingRecord, folder: Path) -> Mapping[str, str | None]
     if origin := read_json_of(path / "origin.json"):
         licence = (origin.get("licence") or "").lower() or None
         hub_id = origin.get("model")
-        return {"label": hub_id or path.name, "hub_id": hub_id, "license": licence, "origin": origin.get("note")}
+        note = origin.get("note")
+        label = note if note and origin.get("source") == "wheel" else hub_id or path.name
+        return {"label": label, "hub_id": hub_id, "license": licence, "origin": note}
     earlier = read_training_record(path)
     if earlier is not None and earlier.base_model and path.resolve() != folder.resolve():
         further = base_model(TrainingRecord(base_model=earlier.base_model), path)

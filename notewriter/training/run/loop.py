@@ -19,7 +19,7 @@ from notewriter.models.identity import of_base
 from notewriter.training.model import weights
 from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
-from notewriter.training.run.keeping import KeepWeights
+from notewriter.training.run.keeping import KeepProcessor, KeepWeights
 from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import last_checkpoint, on_every_machine, on_main_process
 from notewriter.training.run.watching import show_lines
@@ -41,6 +41,8 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
     show_lines(trainer)
+    if not run.config["use_peft"]:
+        trainer.add_callback(KeepProcessor(base))
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
     with writing(run.path), stop.listening():
@@ -62,6 +64,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
                 (run.path / name).unlink(missing_ok=True)
             if not run.config["use_peft"]:
                 weights.cast_weights(run.path, base)
+                weights.copy_processor(base, run.path)
         on_main_process(lambda: check_finite(run.path))
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:

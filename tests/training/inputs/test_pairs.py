@@ -126,6 +126,7 @@ def test_row_that_the_chat_template_refuses_is_named(
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system role here') }}{% endif %}"
+        "{% for message in messages %}{{ message.content }} {% endfor %}"
     )
     rows = [make_pair(0), make_pair(1)]
     rows[1]["prompt"].insert(0, {"role": "system", "content": "the town"})

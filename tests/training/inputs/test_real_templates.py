@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
-from real_templates import FAMILIES, template_of, tokenizer_of
+from real_templates import FAMILIES, SHIPPED, template_of, tokenizer_of
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.ground.errors import UserError
@@ -272,3 +272,23 @@ def test_conversations_of_the_same_file_are_tokenised_once_for_each_template(tmp
     ]
 
     assert [marked(row, plain).count("⟦<think>") for row in rows] == [1, 0]
+
+
+@pytest.mark.parametrize("template", ["smolvlm", "idefics3"])
+def test_a_template_that_takes_lists_alone_is_refused(template: str) -> None:
+    """It would write empty turns of texts."""
+    tokenizer, _ = tokenizer_of("SmolLM2")
+    tokenizer.chat_template = (SHIPPED / f"{template}.jinja").read_text()
+    with pytest.raises(UserError, match="leaves out what a message of the role assistant says, or takes it as a list"):
+        chat_templates.render([CHAIN], tokenizer)
+
+
+@pytest.mark.parametrize("role", ["system", "observation"])
+def test_a_template_that_leaves_out_a_role_is_refused_where_the_data_have_it(role: str) -> None:
+    tokenizer, _ = tokenizer_of("SmolLM2")
+    tokenizer.chat_template = (
+        "{% for m in messages if m.role in ('user', 'assistant') %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    assert chat_templates.render([CHAIN], tokenizer)
+    with pytest.raises(UserError, match=f"leaves out what a message of the role {role} says"):
+        chat_templates.render([CHAIN, [*CHAIN, {"role": role, "content": "You write notes."}]], tokenizer)

