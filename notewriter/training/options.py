@@ -34,6 +34,9 @@ PLACES = (
 )
 """Where training data may be, for the help of its options."""
 
+LAUNCHED = os.environ.get("ACCELERATE_MIXED_PRECISION")
+"""`mixed_precision` of the file that accelerate launched this process with; None without a launch."""
+
 DECIDED = (
     *("assistant_only_loss", "completion_only_loss", "chat_template_path", "eos_token", "pad_token", "dataset_kwargs"),
 )
@@ -190,8 +193,7 @@ class BatchConfiguration(_TrainingArguments):
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
         # accelerate's profile for the CPU, on a machine that has GPUs too.
         self.use_cpu = self.use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true"
-        if self.bf16 is None and not self.fp16:
-            self.bf16 = computes_in_bfloat16(self.use_cpu, deepspeed)
+        self._choose_format(deepspeed)
         if not torch.accelerator.is_available():
             # Otherwise accelerate starts several processes on the CPU that are not connected.
             if deepspeed:
@@ -208,6 +210,22 @@ class BatchConfiguration(_TrainingArguments):
                 f"{processes} processes were started but do not train together; start them with `notewriter train` "
                 "and --accelerate ddp or another of its profiles"
             )
+
+    def _choose_format(self, deepspeed: bool) -> None:
+        """Set the number format, for accelerate too, which otherwise goes by its launch file.
+
+        Raises:
+            UserError: the launch file has one that no option here names.
+        """
+        if LAUNCHED not in (None, "no", "bf16", "fp16"):
+            raise UserError(
+                f"mixed_precision: {LAUNCHED} in the file that accelerate launches with is not supported; write bf16, "
+                "fp16 or no"
+            )
+        if self.bf16 is None and not self.fp16:
+            self.fp16 = LAUNCHED == "fp16"
+            self.bf16 = not self.fp16 and computes_in_bfloat16(self.use_cpu, deepspeed)
+        os.environ["ACCELERATE_MIXED_PRECISION"] = format_of(self)
 
     def accumulate(self, processes: int) -> None:
         """Accumulate as many forwards of so many processes as `total_batch_size` has.
@@ -368,6 +386,11 @@ for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
         marked(_kind, _names, **_metadata)
 # Of so many rows KTO estimates its divergence.
 marked(KTOConfiguration, ("per_device_train_batch_size",), effect=True)
+
+
+def format_of(training: TrainingArguments) -> str:
+    """The number format of forward and backward, as accelerate names it."""
+    return "bf16" if training.bf16 else "fp16" if training.fp16 else "no"
 
 
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:

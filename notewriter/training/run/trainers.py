@@ -11,7 +11,7 @@ from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quanti
 from trl.kernels.chunked_logprob import _use_triton
 from trl.trainer import utils
 
-from notewriter.ground.errors import writing
+from notewriter.ground.errors import UserError, writing
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
 from notewriter.training.model import generation, weights
@@ -23,6 +23,7 @@ from notewriter.training.options import (
     PairArguments,
     SFTArguments,
     SFTConfiguration,
+    format_of,
 )
 from notewriter.training.run.divergence import StopsWhenDiverged
 from notewriter.training.run.reference_free import ReferenceFreeTrainer
@@ -168,6 +169,11 @@ def _build(
             peft_config=get_peft_config(model),
             quantization_config=get_quantization_config(model),
             **options,
+        )
+    if trainer.accelerator.mixed_precision != format_of(training):
+        raise UserError(
+            f"mixed_precision: would be {trainer.accelerator.mixed_precision}, and the options say "
+            f"{format_of(training)}; make --bf16 and --fp16 agree with the file that accelerate launches with"
         )
     # Also of an adapter's base, which PEFT's model hands on.
     generation.make_savable(trainer.model.generation_config, base)
