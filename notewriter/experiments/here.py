@@ -42,6 +42,12 @@ PATIENCE = 300.0
 ATTEMPT = "attempt: "
 """How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
 
+ERROR = re.compile(r"(?:\[\w+\]:)?error: (.*)")
+"""A command's error message, also behind the name that torchrun puts before the lines of a rank, `[default0]:`."""
+
+FAILED_FIRST = re.compile(r"rank \d+ on \S+ failed first")
+"""The title of the end of a rank's log, in indented lines (`notewriter.training.run.launcher`)."""
+
 
 def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
     """Do the runs, a line each, and print the output of the last one.
@@ -298,12 +304,21 @@ def _end(pid: int) -> None:
 
 
 def last_error(log: Path) -> str:
-    """The last error message in a run's log since its last attempt began; empty if there is none."""
+    """The last error message in a run's log since its last attempt began; empty if there is none.
+
+    Of a training whose ranks failed, it is that of the rank that failed first: its error, or the last line of its log.
+    """
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    reason = ""
+    reason, in_end_of_rank = "", False
     for line in lines:
-        if line.startswith("error: "):
-            reason = line.removeprefix("error: ")
-        elif line.startswith(ATTEMPT):
+        if line.startswith(ATTEMPT):
             reason = ""
+        if FAILED_FIRST.match(line):
+            reason, in_end_of_rank = "", True
+        elif in_end_of_rank and line.startswith("  "):
+            error = ERROR.match(line.strip())
+            reason = error[1] if error else line.strip() or reason
+        else:
+            in_end_of_rank = False
+            reason = error[1] if (error := ERROR.match(line)) else reason
     return reason

@@ -32,8 +32,8 @@ from notewriter.experiments.rising import ended
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, given, without_options
 from notewriter.ground.errors import UserError
-from notewriter.ground.recipes import find
 from notewriter.models.server import READY_TIMEOUT
+from notewriter.training.profiles import OF_THE_LAUNCH, profile
 
 MAX_SHARDS = 1_000
 """The largest index of an array job that Slurm takes unless the site has raised MaxArraySize."""
@@ -292,12 +292,15 @@ def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
     """The launch profile of a training command, and what the launcher starts; None for other commands.
 
     Training is `notewriter train METHOD --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
+    Options that say how many machines and processes there are belong to the job and are left out.
+
+    Raises:
+        UserError: `--accelerate` names neither a file nor a profile.
     """
     options = dict(itertools.pairwise(argv))
     if list(argv[:2]) == ["notewriter", "train"] and "--accelerate" in options:
-        profile = options["--accelerate"]
-        rest = without_options(argv[3:], {"--accelerate"})
-        return str(find(f"accelerate/{profile}")), ["--module", f"notewriter.training.{argv[2]}", *rest]
+        rest = without_options(argv[3:], {f"--{name}" for name in OF_THE_LAUNCH})
+        return str(profile(options["--accelerate"])), ["--module", f"notewriter.training.{argv[2]}", *rest]
     if list(argv[:2]) == ["accelerate", "launch"] and "--config_file" in options:
         rest = [word for word in without_options(argv[2:], {"--config_file"}) if word != "--quiet"]
         return options["--config_file"], rest

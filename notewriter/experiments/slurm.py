@@ -5,6 +5,7 @@ shards an array job. What is known here is only which jobs belong to which run, 
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from notewriter.experiments.run import SHARD, Needs, Pipeline, Run, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
+from notewriter.ground.typed import shown
 
 JOBS = "jobs.json"
 """Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
@@ -32,6 +34,9 @@ SETTINGS = {
     "WHOLE_NODES": "no",
 }
 """The settings in cluster.env that say what a job asks for, and their defaults; Slurm's own is often one CPU a job."""
+
+NOTICE = re.compile(r"^#SBATCH --signal=B:USR1@(\d+)$", re.MULTILINE)
+"""The line of a job script with the seconds before its limit in which its command may end."""
 
 Queue = dict[str, dict[str, str]]
 """Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
@@ -84,7 +89,10 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
             reason = " ".join(done.stderr.split())
             raise UserError(f"{run.title}: {reason}; change its needs or {cluster_env} and run the command again")
         # With several clusters sbatch answers JOB;CLUSTER.
-        job = done.stdout.strip().partition(";")[0]
+        job = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
+        if not job.isdecimal():
+            # Slurm drops a dependency on a job that it does not know, and starts what comes after at once.
+            raise UserError(f"{run.title}: sbatch answered {shown(done.stdout)}, no job's number; see squeue --me")
         waiting.setdefault(run.title, []).append(job)
         jobs[run.title] = [*queued, job]
         # Written after each job, so that a submission that is cut short knows its jobs.
@@ -113,18 +121,40 @@ def sbatch(
         raise UserError(
             f"{run.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
         )
-    command = ["sbatch", "--parsable", f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
+    # `--export` is said, since SBATCH_EXPORT=NONE, which some sites set, would leave the job without its settings.
+    command = [
+        "sbatch",
+        "--parsable",
+        f"--export=ALL,UNLESS={run.while_rising}" if run.while_rising else "--export=ALL",
+    ]
+    command += [f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
     command += [f"--output={pipeline.log(run, SHARD)}", f"--nodes={nodes}"]
     command += _share_of_a_node(needs, needs.gpus // nodes, settings)
-    command += [f"--time={max(1, round(needs.hours * 60))}"] if needs.hours else []
     command += [f"--array={','.join(map(str, missing))}"] if run.shards > 1 else []
-    command += [f"--export=ALL,UNLESS={run.while_rising}"] if run.while_rising else []
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     if training := training_of(run.argv()):
-        profile, rest = training
-        return [*command, f"{SLURM}/train.sbatch", profile, *rest]
-    return [*command, f"{SLURM}/run.sbatch", *run.command_line()]
+        script, arguments = SLURM / "train.sbatch", [training[0], *training[1]]
+    else:
+        script, arguments = SLURM / "run.sbatch", run.command_line()
+    if needs.hours:
+        command += [f"--time={_limit(run, needs.hours, script)}"]
+    return [*command, str(script), *arguments]
+
+
+def _limit(run: Run, hours: float, script: Path) -> int:
+    """The time limit of a job in minutes.
+
+    Raises:
+        UserError: Slurm would send its notice as soon as the job starts, which then goes back to the queue without end.
+    """
+    minutes, (notice,) = round(hours * 60), NOTICE.findall(script.read_text(encoding="utf-8"))
+    if minutes * 60 <= int(notice):
+        raise UserError(
+            f"{run.title}: needs: hours: {hours} is a limit of {minutes * 60} s, and a job is told {notice} s before "
+            f"its limit to end and go on later ({script.name}); give it more than {int(notice) / 3600:.2f} hours"
+        )
+    return minutes
 
 
 def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
@@ -197,7 +227,7 @@ def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
 
 
 def _queue() -> Queue:
-    """The user's jobs that have not ended."""
+    """The user's jobs that have not ended, those on their way back to the queue (COMPLETING) among them."""
     command = ["squeue", "--me", "--noheader", "--array", "--format=%F %K %T"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -205,8 +235,7 @@ def _queue() -> Queue:
     queue: Queue = {}
     for line in done.stdout.splitlines():
         job, index, state = line.split()
-        if state != "COMPLETING":
-            queue.setdefault(job, {})[index.replace("N/A", "")] = state
+        queue.setdefault(job, {})[index.replace("N/A", "")] = state
     return queue
 
 
@@ -224,7 +253,9 @@ def _environment(cluster_env: Path) -> dict[str, str]:
         raise UserError(f"{cluster_env}: no such file; copy slurm/cluster.env.example there and fill it in")
     # A shell file, because the job scripts read it too.
     script = 'set -a; source "$0" >&2 && env -0'
-    done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], capture_output=True, text=True)
+    # Of a job in which this command runs, Slurm's variables would pass for options of the jobs that it submits.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
+    done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], env=own, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
     environment = SETTINGS | dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)

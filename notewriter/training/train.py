@@ -14,33 +14,22 @@ import os
 import sys
 from collections.abc import Mapping
 from ctypes.util import find_library
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from notewriter.ground import recipes
 from notewriter.ground.config import choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.models.nodes import visible_devices
+from notewriter.training.profiles import PROFILES, SEVERAL_MACHINES, profile, profiles
 from notewriter.training.run.launcher import launch
 
 METHODS = ("dpo", "kto", "sft")
 """Each a module of this package."""
 
-PROFILES = recipes.RECIPES / "accelerate"
-
 ALLOCATOR = "tcmalloc_minimal"
 """A library that hands freed memory out again, where it is installed. By default glibc maps every large tensor anew, so
 that each step of training on a CPU has the kernel clear the same gigabytes page by page."""
-
-SEVERAL_MACHINES = {
-    "num_machines": "how many machines train together; each runs this command",
-    "machine_rank": "the number of this machine, from 0",
-    "main_process_ip": "the address of machine 0",
-    "main_process_port": "the port on machine 0 at which the processes meet",
-}
-"""Options of `accelerate launch` that are passed on."""
 
 
 def main(argv: list[str]) -> None:
@@ -110,24 +99,6 @@ def _parser() -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see notewriter train --help")
-
-
-def profiles() -> list[str]:
-    """The names of the launch profiles that are part of the package."""
-    return sorted(path.stem for path in PROFILES.glob("*.yaml"))
-
-
-def profile(name: str) -> Path:
-    """The file of a launch profile, by its name or its path.
-
-    Raises:
-        UserError: there is neither.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    if name not in profiles():
-        raise UserError(f"--accelerate {name}: is no file and no profile; choose one of: {', '.join(profiles())}")
-    return PROFILES / f"{name}.yaml"
 
 
 def default_profile() -> str:

@@ -2,18 +2,22 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from metrics_file import write_metrics
 
 from notewriter.experiments import rising, slurm
-from notewriter.experiments.here import ATTEMPT
+from notewriter.experiments.here import ATTEMPT, last_error
 from notewriter.experiments.rising import GO_ON
 from notewriter.experiments.run import Needs, Pipeline, Run
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
+from notewriter.training.profiles import PROFILES
 
 TRAIN = "accelerate launch --config_file d.yaml train_dpo.py --lr 1"
 
@@ -77,16 +81,16 @@ def test_each_run_is_a_job_that_starts_when_those_before_it_have_succeeded(pipel
     shown = slurm.submit(pipeline, cluster_env)
     logs = f"{tmp_path}/run/logs"
     assert calls(tmp_path) == [
-        f"--parsable --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
+        f"--parsable --export=ALL --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
         f"--mem=16G {SLURM}/run.sbatch notewriter world",
-        f"--parsable --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
-        "--cpus-per-task=8 --mem=64G --time=90 --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes "
+        f"--parsable --export=ALL --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
+        "--cpus-per-task=8 --mem=64G --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes --time=90 "
         f"{SLURM}/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
-        f"--parsable --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
+        f"--parsable --export=ALL --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
         "--cpus-per-task=32 --mem=240G --dependency=afterok:102 --kill-on-invalid-dep=yes "
         f"{SLURM}/train.sbatch d.yaml train_dpo.py --lr 1",
-        f"--parsable --job-name=run-show --output={logs}/04-show.log --nodes=1 --cpus-per-task=4 --mem=16G "
-        f"--dependency=afterok:101:103 --kill-on-invalid-dep=yes {SLURM}/run.sbatch notewriter compare",
+        f"--parsable --export=ALL --job-name=run-show --output={logs}/04-show.log --nodes=1 --cpus-per-task=4 "
+        f"--mem=16G --dependency=afterok:101:103 --kill-on-invalid-dep=yes {SLURM}/run.sbatch notewriter compare",
     ]
     assert "# pairs: submitted as job 102\n" in shown
     assert json.loads((tmp_path / "run/logs/jobs.json").read_text())["train"] == ["103"]
@@ -230,6 +234,98 @@ def test_status_tells_what_became_of_each_run(pipeline, queue, cluster_env, tmp_
     ]
 
 
+def train(tmp_path, *options):
+    return Pipeline(str(tmp_path / "run"), [Run("train", " ".join(["notewriter train dpo --accelerate", *options]))])
+
+
+def test_a_training_as_a_job_has_the_launch_file_that_it_has_here(queue, cluster_env, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    for given, file in (("mine.yaml", "mine.yaml"), ("cpu_ddp", str(PROFILES / "cpu_ddp.yaml"))):
+        shown = slurm.submit(train(tmp_path, given, "--lr 1"), cluster_env, dry_run=True)
+        assert f"train.sbatch {file} --module notewriter.training.dpo --lr 1" in shown
+    with pytest.raises(UserError, match=r"--accelerate other\.yaml: is no file and no profile"):
+        slurm.submit(train(tmp_path, "other.yaml"), cluster_env, dry_run=True)
+
+
+def test_what_says_how_many_processes_there_are_is_the_jobs(queue, cluster_env, tmp_path):
+    launch = "--num_processes 2 --log_dir logs --num_machines 2 --machine_rank 0 --main_process_port=29500"
+    shown = slurm.submit(train(tmp_path, "cpu_ddp", launch, "--lr 1"), cluster_env, dry_run=True)
+    assert shown.rstrip().endswith("cpu_ddp.yaml --module notewriter.training.dpo --lr 1)")
+
+
+@pytest.mark.parametrize(
+    ("command", "hours", "notice"),
+    [("notewriter world", 0.03, 120), ("notewriter train dpo --accelerate cpu", 0.08, 300)],
+)
+def test_a_limit_that_is_not_above_the_notice_is_refused(queue, cluster_env, tmp_path, command, hours, notice):
+    """The job would go back to the queue as soon as it starts, without end."""
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("short", command, needs=Needs(hours=hours))])
+    with pytest.raises(
+        UserError, match=rf"short: needs: hours: {hours} is a limit of .* told {notice} s before its limit"
+    ):
+        slurm.submit(pipeline, cluster_env, dry_run=True)
+
+
+def test_a_job_on_its_way_back_to_the_queue_is_not_submitted_again(queue, cluster_env, tmp_path):
+    pipeline = Pipeline(str(tmp_path / "run"), [Run("world", "notewriter world", result=str(tmp_path / "world"))])
+    slurm.submit(pipeline, cluster_env)
+    pipeline.log(pipeline.runs[0]).write_text("attempt: job 101, restart 0\n")
+    queue.write_text("101 N/A COMPLETING\n")
+    assert "# world: job 101 (completing)\n" in slurm.submit(pipeline, cluster_env)
+    assert len(calls(tmp_path)) == 1
+    assert "world  completing  job 101" in slurm.status(pipeline)
+
+
+def test_what_is_no_jobs_number_is_not_depended_on(pipeline, queue, cluster_env, tmp_path):
+    (tmp_path / "bin/sbatch").write_text("#!/bin/bash\necho welcome to the cluster\n")
+    with pytest.raises(UserError, match="world: sbatch answered 'welcome to the cluster"):
+        slurm.submit(pipeline, cluster_env)
+
+
+def test_the_variables_of_a_job_around_the_submission_do_not_reach_what_is_submitted(
+    pipeline, queue, cluster_env, tmp_path, monkeypatch
+):
+    for name in ("SLURM_MEM_PER_CPU", "SLURM_CPUS_PER_TASK", "SLURM_CONF"):
+        monkeypatch.setenv(name, "1")
+    (tmp_path / "bin/sbatch").write_text(f"#!/bin/bash\nenv | grep ^SLURM_ > {tmp_path}/seen\necho 7\n")
+    slurm.submit(pipeline, cluster_env)
+    assert (tmp_path / "seen").read_text() == "SLURM_CONF=1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["[default0]:error: a.yaml:3: unknown option"], "a.yaml:3: unknown option"),
+        (
+            [
+                "[default1]:error: connection closed",
+                "rank 1 on n2 failed first, with exit code 2; the end of its log:",
+                "  error: pairs: no such file; check the path",
+                "all logs: ranks/7",
+                "srun: error: n2: task 1: Exited",
+            ],
+            "pairs: no such file; check the path",
+        ),
+        (
+            [
+                "rank 1 on n2 failed first, with exit code 1; the end of its log:",
+                "  Traceback (most recent call last):",
+                '    File "train.py", line 3',
+                "  RuntimeError: shard 7 is broken",
+                "all logs: ranks/7",
+            ],
+            "RuntimeError: shard 7 is broken",
+        ),
+        (["error: first", "attempt: job 7, restart 1", "begun"], ""),
+    ],
+    ids=["a rank", "an error of the first rank", "a traceback of the first rank", "an earlier attempt"],
+)
+def test_the_reason_of_a_training_is_that_of_the_rank_that_failed_first(tmp_path, lines, reason):
+    (tmp_path / "log").write_text("\n".join(lines) + "\n")
+    assert last_error(tmp_path / "log") == reason
+
+
 @pytest.fixture
 def run_job(tmp_path):
     """Runs a job script as Slurm does at each attempt, its output appended to the log."""
@@ -242,6 +338,97 @@ def run_job(tmp_path):
             return subprocess.run(command, env=os.environ | own, cwd=SLURM.parent, stdout=file, stderr=file).returncode
 
     return run
+
+
+@pytest.fixture
+def notice(tmp_path):
+    """A job script of which Slurm says that its time is nearly up; returns exit code, output and what was requeued."""
+
+    def notice(script, *arguments, **own):
+        (tmp_path / "cluster.env").write_text(
+            f"VENV={sys.prefix}\nPROCESSES_PER_NODE=1\nRENDEZVOUS_PORT=1\nLOGS=ranks\n"
+        )
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        stand_ins = {
+            "scontrol": """[[ $1 != show ]] || { echo n1; exit; }
+                [[ ! -e running ]] || echo early >>requeued
+                echo "$@" >>requeued""",
+            # Its ranks end at the signal that the job script sends them.
+            "srun": """trap 'kill $child; exit 75' USR1
+                sleep 30 & child=$!
+                echo $$ >step; touch begun; wait""",
+            "scancel": "kill -USR1 $(cat step)",
+        }
+        for name, text in stand_ins.items():
+            (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+        environment = os.environ | {
+            "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            **{"SLURM_JOB_ID": "17", "SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "SLURM_NNODES": "1"},
+            **{"CLUSTER_ENV": str(tmp_path / "cluster.env"), "SLURM_JOB_NODELIST": "n1", **own},
+        }
+        for left in ("begun", "requeued"):
+            (tmp_path / left).unlink(missing_ok=True)
+        command = ["bash", str(SLURM / script), *arguments]
+        with open(tmp_path / "out", "w") as out:
+            job = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=out, stderr=out)
+            while not (tmp_path / "begun").exists():
+                time.sleep(0.05)
+            job.send_signal(signal.SIGUSR1)
+            code = job.wait(timeout=30)
+        requeued = tmp_path / "requeued"
+        return code, (tmp_path / "out").read_text(), requeued.read_text() if requeued.exists() else ""
+
+    return notice
+
+
+SLOW_TO_END = "trap 'sleep 0.5; rm running; exit 143' TERM; touch running begun; while :; do sleep 0.1; done"
+TRAINING = ("train.sbatch", "launch.yaml", "train.py")
+
+
+@pytest.fixture
+def training(tmp_path):
+    for name in ("launch.yaml", "train.py"):
+        (tmp_path / name).touch()
+    return TRAINING
+
+
+def test_a_job_goes_back_to_the_queue_when_its_command_has_ended(notice):
+    """Slurm kills a job that is requeued while it still runs, after KillWait: 30 of the 120 seconds."""
+    code, out, requeued = notice("run.sbatch", "bash", "-c", SLOW_TO_END)
+    assert (code, requeued) == (143, "requeue 17\n")
+    assert out.endswith("time is nearly up: ending the command\nback to the queue\n")
+
+
+def test_a_command_that_finishes_at_the_notice_does_not_come_back(notice):
+    ends_well = "trap 'exit 0' TERM; touch begun; while :; do sleep 0.1; done"
+    assert notice("run.sbatch", "bash", "-c", ends_well)[::2] == (0, "")
+
+
+@pytest.mark.parametrize("script", ["run.sbatch", "train.sbatch"])
+def test_of_an_array_the_task_alone_goes_back_to_the_queue(notice, training, script):
+    """The last task to start has the id of the whole array, whose other tasks have time left or are done."""
+    command = training if script == "train.sbatch" else (script, "bash", "-c", SLOW_TO_END)
+    array = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}
+    assert notice(*command, **array)[2] == "requeue 17_3\n"
+
+
+@pytest.mark.parametrize("script", ["run.sbatch", "train.sbatch"])
+def test_a_job_whose_time_is_up_soon_after_each_start_ends(notice, training, script):
+    command = training if script == "train.sbatch" else (script, "bash", "-c", SLOW_TO_END)
+    assert notice(*command, SLURM_RESTART_COUNT="2")[2] == "requeue 17\n"
+    code, out, requeued = notice(*command, SLURM_RESTART_COUNT="3")
+    assert (code, requeued) == (2, "")
+    assert re.search(r"error: its time was nearly up \d+ s after its start, .* give it a longer --time\n$", out)
+
+
+def test_steps_have_the_cpus_and_the_memory_of_their_own_job(notice, tmp_path):
+    """A job that is submitted from inside an interactive one inherits the variables of that one."""
+    shows = f"env >{tmp_path}/seen; {SLOW_TO_END}"
+    other = {"SLURM_MEM_PER_CPU": "200", "SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_CPUS_PER_NODE": "8(x2),4"}
+    notice("run.sbatch", "bash", "-c", shows, **other, SLURM_MEM_PER_NODE="2048")
+    seen = (tmp_path / "seen").read_text()
+    assert "SLURM_CPUS_PER_TASK=4\n" in seen and "SLURM_MEM_PER" not in seen
 
 
 def test_a_failure_before_the_last_attempt_is_no_failure_of_the_run(queue, run_job, tmp_path):

@@ -60,13 +60,17 @@ def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_que
         settings.write("CONTAINER='env INSIDE=one'\n")
     environment = cluster.environment | {"CLUSTER_ENV": str(cluster_env)}
     command = ["sbatch", "--parsable", f"--output={log}", f"--chdir={ROOT}", str(ROOT / "slurm/run.sbatch")]
-    command += ["bash", "-c", "trap 'echo ended; exit 143' TERM; echo started in $INSIDE; while :; do sleep 0.2; done"]
+    command += [
+        "bash",
+        "-c",
+        "trap 'sleep 10; echo ended; exit 143' TERM; echo started in $INSIDE; while :; do sleep 0.2; done",
+    ]
     job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     try:
         wait_until(lambda: log.exists() and "\nstarted in one" in log.read_text(), "the command")
         # What Slurm sends for --signal=B:USR1@120.
         subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
-        wait_until(lambda: "ended" in log.read_text().split("back to the queue")[-1], "the command's end")
+        wait_until(lambda: "\nended\nback to the queue\n" in log.read_text(), "the command's end")
 
         def restarts() -> str:
             show = ["scontrol", "show", "job", "--oneliner", job]
