@@ -2,13 +2,13 @@
 
 import itertools
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from notewriter.corpora import webpage
+from notewriter.corpora.characters import plain
 from notewriter.corpora.child import in_child
 from notewriter.corpora.source import INSTALL, Document, Origin
 from notewriter.corpora.splitting import headings
@@ -17,18 +17,6 @@ from notewriter.ground.errors import UserError, one_line
 
 MAX_BYTES = 50_000_000
 """Largest text that is read; parsers need a multiple of it as memory."""
-
-MAX_HTML_BYTES = 20_000_000
-"""The same of HTML, whose tree takes about fifty times its size."""
-
-MAX_ATTRIBUTES = 10_000
-"""Attributes of one HTML tag; the parser's time grows with their square, and nothing can interrupt it."""
-
-_ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
-_TAG = re.compile(
-    rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
-)
-"""A tag, with what is in a script, where `a <b` is none."""
 
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
@@ -85,7 +73,7 @@ def _decoded(name: str, path: Path) -> str:
         raise UserError(f"{name}: is not UTF-8 ({error.reason} at byte {error.start}); convert it") from error
     if "\0" in text:
         raise UserError(f"{name}: is not text, it contains NUL characters")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return plain(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
@@ -98,50 +86,10 @@ def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def _html(name: str, path: Path) -> Document:
-    tree = html_tree(name, _bytes(name, path, MAX_HTML_BYTES))
-    import trafilatura
-
-    metadata = trafilatura.extract_metadata(tree)
-    text = trafilatura.extract(
-        tree, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
+    page = webpage.read(name, _bytes(name, path, webpage.MAX_BYTES))
+    return Document(
+        name, page.title or path.stem, page.text, Origin(file=name), is_markdown=True, headings=page.headings
     )
-    title = " ".join((metadata.title or "").split()) if metadata else ""
-    return Document(name, title or path.stem, text or "", Origin(file=name), is_markdown=True)
-
-
-def html_tree(name: str, content: bytes | str) -> Any:
-    """A page as the tree of lxml's parser, which is bounded in its attributes and depth; bytes have any encoding.
-
-    Raises:
-        UserError: the library is missing, or the page is none or beyond a bound.
-    """
-    try:
-        import trafilatura
-        from trafilatura.utils import HTML_PARSER
-    except ImportError as error:
-        raise UserError(f"{name}: HTML cannot be read without trafilatura; {INSTALL}") from error
-    # It logs what it does not find, which is an error here.
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    raw = content if isinstance(content, bytes) else content.encode(errors="replace")
-    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(raw)):
-        raise UserError(
-            f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
-        )
-    if raw.lstrip().startswith(b"<") and b"<html" not in raw[:10_000].lower():
-        # The library takes a page without this for something else.
-        content = b"<html>" + content if isinstance(content, bytes) else f"<html>{content}"
-    tree = trafilatura.load_html(content)
-    if tree is None:
-        raise UserError(f"{name}: is not HTML")
-    if limits := [entry.message for entry in HTML_PARSER.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]:
-        # The parser leaves out the rest of the page, and says so here alone.
-        raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
-    return tree
-
-
-def _count_attributes(text: bytes) -> int:
-    """The number of attributes in a tag; 0 for one too short to have many."""
-    return sum(1 for _ in re.finditer(_ATTRIBUTE, text)) if len(text) > MAX_ATTRIBUTES else 0
 
 
 def _pdf(name: str, path: Path) -> Document:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from notewriter.ground.errors import install
 from notewriter.ground.releases import Release
@@ -31,9 +31,21 @@ class Origin(TypedDict, total=False):
     span: list[int]
 
 
+class Heading(NamedTuple):
+    """A heading of a document: the offset of its line, its level from 1, and its words."""
+
+    start: int
+    level: int
+    title: str
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document before it is split. `page_starts` are the offsets in `text` at which its pages begin."""
+    """A document before it is split.
+
+    `page_starts` are the offsets in `text` at which its pages begin; `headings` are those that its reader knows, where
+    those of other Markdown are read out of the text.
+    """
 
     id: str
     title: str
@@ -41,6 +53,7 @@ class Document:
     origin: Origin = field(default_factory=lambda: Origin())
     is_markdown: bool = False
     page_starts: tuple[int, ...] = ()
+    headings: tuple[Heading, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Interval
 
-from notewriter.corpora.source import INSTALL, Document, Origin
+from notewriter.corpora.source import INSTALL, Document, Heading, Origin
 from notewriter.ground.errors import UserError, one_line
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ class SplitArguments:
     )
 
 
-class Heading(NamedTuple):
-    """A heading of a Markdown text and the offset of its line."""
-
-    start: int
-    level: int
-    title: str
-
-
 def headings(text: str) -> list[Heading]:
     """The headings of a Markdown text in order. Those in code blocks, lists and quotes are none.
 
@@ -103,7 +95,7 @@ def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], It
     split = SPLITS[name](arguments)
 
     def passages(document: Document) -> Iterator[tuple[str, str, Origin]]:
-        above = headings(document.text) if document.is_markdown and name != "none" else []
+        above = _headings_of(document) if name != "none" else []
         starts, paths = [heading.start for heading in above], _paths(above)
         for start, end in split(document):
             text = document.text[start:end]
@@ -125,6 +117,12 @@ def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], It
             yield title, text, origin
 
     return passages
+
+
+def _headings_of(document: Document) -> Sequence[Heading]:
+    if document.headings is not None:
+        return document.headings
+    return headings(document.text) if document.is_markdown else []
 
 
 def _paths(above: Sequence[Heading]) -> list[list[str]]:
@@ -178,15 +176,13 @@ def _headings(arguments: SplitArguments) -> Split:
     markdown = _in_blocks(library.MarkdownSplitter.from_callback(count_words, size, overlap).chunk_indices)
 
     def split(document: Document) -> Iterator[Span]:
-        if not document.is_markdown:
-            yield from _by(plain)(document)
-            return
-        starts = {heading.start for heading in headings(document.text)}
+        chunks = markdown if document.is_markdown else plain
+        starts = {heading.start for heading in _headings_of(document)}
         sections = list(itertools.pairwise(sorted({0, *starts, len(document.text)})))
         # A heading with nothing before the next one is in the path of those below it.
         with_text = [each for each in sections if not _is_bare(document.text[slice(*each)], each[0] in starts)]
         for start, end in with_text or sections:
-            for offset, chunk in markdown(document.text[start:end]):
+            for offset, chunk in chunks(document.text[start:end]):
                 # A heading that is cut off from a long paragraph is in that one's path, too.
                 if offset or len(chunk) == end - start or not (with_text and _is_bare(chunk, start in starts)):
                     yield start + offset, start + offset + len(chunk)

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from corpus_files import read_corpus, read_skipped
 
-from notewriter.corpora import corpus
-from notewriter.corpora.sources.wikipedia_html import markdown
+from notewriter.corpora import corpus, webpage
 from notewriter.ground.errors import UserError
+
+
+def markdown(name, html):
+    return webpage.read(name, html).text
+
 
 PAGE = """<!DOCTYPE html>
 <html><head><title>Tolen</title></head><body class="mw-content-ltr parsoid-body">

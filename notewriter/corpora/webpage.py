@@ -1,0 +1,490 @@
+"""Pages of HTML as Markdown: headings, paragraphs, lists, code, and tables with a row a line (`| key | value |`).
+
+What only navigates goes: by HTML's own elements and roles, by the names that generators of manuals and MediaWiki give
+it, and where blocks of nothing but links stand above the first heading or below the text. Pictures are not read.
+"""
+
+import codecs
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from notewriter.corpora.characters import apart, lowered, plain, raised
+from notewriter.corpora.source import INSTALL, Heading
+from notewriter.ground.errors import UserError
+
+MAX_BYTES = 20_000_000
+"""Largest page that is read: its tree takes about fifty times its size."""
+
+MAX_ATTRIBUTES = 10_000
+"""Attributes of one HTML tag; the parser's time grows with their square, and nothing can interrupt it."""
+
+MAX_CELLS = 1_000_000
+"""Cells of a table, with those that spans repeat."""
+
+_ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
+_TAG = re.compile(
+    rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
+)
+"""A tag, with what is in a script, where `a <b` is none."""
+
+_CHARSET = re.compile(rb"""(?i)(?:charset|encoding)\s*=\s*["']?\s*([\w-]+)""")
+_CHARSETS = re.compile(
+    r"(?i)utf-?(8|16(le|be)?)|(us-)?ascii|(iso-?|latin-?|windows-|cp)[\d-]+|koi8-[ru]|mac(intosh)?|tis-620|shift[_-]jis"
+    r"|euc-(jp|kr|tw)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5(-hkscs)?"
+)
+"""Charsets that pages are written in. Python has others whose time grows with the square of the text."""
+
+HEADINGS = {f"h{level}": level for level in range(1, 7)}
+CODE = {"pre", "listing", "xmp", "plaintext"}
+LISTS = {"ul", "ol", "menu", "dir"}
+BLOCKS = {
+    *{*HEADINGS, *CODE, *LISTS},
+    *("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt"),
+    *(
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "head",
+        "header",
+        "hgroup",
+        "hr",
+        "li",
+        "main",
+        "p",
+        "section",
+    ),
+    *("summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr"),
+}
+"""Elements that begin a line of their own; whatever contains one does, too."""
+
+NO_TEXT = {
+    *("audio", "base", "button", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav"),
+    *("noframes", "noscript", "object", "option", "script", "select", "style", "svg", "template", "textarea", "title"),
+    *("track", "video"),
+}
+ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist"}
+NAMES = {
+    # MediaWiki
+    *("mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription"),
+    *("metadata", "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub"),
+    # Manuals
+    *("sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter"),
+    *("docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer"),
+    *("footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions"),
+}
+"""Ids and classes of what is no part of the text."""
+
+ONLY_AS = {"reference": "sup", "sidebar": "table"}
+"""Classes that mean no text on this element alone."""
+
+_NAVIGATES = re.compile(
+    r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
+    r"|contents|header|footer|related(-\w+)?|seealso|path|topics?|up|next|prev(ious)?|lang(uages)?|list-of-\w+"
+)
+"""Ids and classes of what is no part of the text where most of it is links."""
+
+_BETWEEN = "\ue000"
+"""Stands between the items of a list in a line, which are many kinds of text."""
+
+LINKS = 0.6
+"""Share of characters in links from which on an element only navigates."""
+
+
+class Block(NamedTuple):
+    """A block of a page: its Markdown, the level of a heading or 0, and whether it is a paragraph or only navigates."""
+
+    text: str
+    level: int = 0
+    is_paragraph: bool = False
+    navigates: bool = False
+
+
+class Page(NamedTuple):
+    """A page's title, its text as Markdown, and its headings with their offsets in the text."""
+
+    title: str
+    text: str
+    headings: tuple[Heading, ...]
+
+
+def read(name: str, content: bytes | str) -> Page:
+    """A page of HTML in any declared charset. The title is the only heading of level 1, or else the page's `<title>`.
+
+    A cell over several rows is repeated in each, so that every row can be read alone; one over several columns is
+    followed by empty ones.
+
+    Raises:
+        UserError: as `html_tree`; `name` is the page's in it.
+    """
+    tree = html_tree(name, content)
+    title = plain(_words(tree.findtext(".//title") or ""))
+    main = _main(_pruned(tree))
+    blocks = list(_blocks(main))
+    if main is tree:
+        blocks = _without_navigation(blocks)
+    headings, parts, start = [], [], 0
+    for block in blocks:
+        text = plain(block.text)
+        if block.level:
+            headings.append(Heading(start, block.level, text[block.level + 1 :]))
+        parts.append(text)
+        start += len(text) + 2
+    first = [heading.title for heading in headings if heading.level == 1]
+    return Page(first[0] if len(first) == 1 else title, "\n\n".join(parts), tuple(headings))
+
+
+def html_tree(name: str, content: bytes | str) -> Any:
+    """A page as the tree of lxml's parser, which is bounded in its attributes and depth.
+
+    Raises:
+        UserError: the library is missing, or the page is none, in no known charset or beyond a bound.
+    """
+    try:
+        from lxml import etree, html
+    except ImportError as error:
+        raise UserError(f"{name}: HTML cannot be read without lxml; {INSTALL}") from error
+    text = content if isinstance(content, str) else _decoded(name, content)
+    raw = text.replace("\0", "").encode(errors="replace")
+    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(raw)):
+        raise UserError(
+            f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
+        )
+    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+    try:
+        tree = html.document_fromstring(raw, parser)
+    except etree.ParserError as error:
+        raise UserError(f"{name}: is not HTML") from error
+    if limits := [entry.message for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]:
+        # The parser leaves out the rest of the page, and says so here alone.
+        raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
+    return tree
+
+
+def _decoded(name: str, content: bytes) -> str:
+    """A page's text, by its byte order mark, as UTF-8, or else as browsers read what it declares."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        declared = _CHARSET.search(content[:4096])
+    # Only scripts of the Latin alphabet have letters beyond ASCII that stand alone.
+    default = "" if re.search(rb"[\x80-\xff]{3}", content) else "latin-1"
+    charset = declared[1].decode().lower() if declared else default
+    if charset in {"iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii"}:
+        charset = "cp1252"
+    try:
+        if not _CHARSETS.fullmatch(charset):
+            raise LookupError
+        return content.decode(charset, "replace")
+    except LookupError as error:
+        found = f"declares the charset {charset!r}, which is not known" if declared else "declares no charset"
+        raise UserError(f"{name}: is not UTF-8 and {found}; convert it") from error
+
+
+def _count_attributes(text: bytes) -> int:
+    """The number of attributes in a tag; 0 for one too short to have many."""
+    return sum(1 for _ in re.finditer(_ATTRIBUTE, text)) if len(text) > MAX_ATTRIBUTES else 0
+
+
+def _pruned(tree: Any) -> Any:
+    """A page without what is no text. The parser leaves in the head what follows it without a `<body>`."""
+    for node in list(tree.iterdescendants()):
+        if not _is_text(node):
+            node.drop_tree()
+    return tree
+
+
+def _is_text(node: Any) -> bool:
+    if not isinstance(node.tag, str):
+        return False
+    if node.tag in NO_TEXT:
+        # MathJax reads formulas in scripts.
+        return node.tag == "script" and (node.get("type") or "").startswith("math/tex")
+    role, style = node.get("role") or "", (node.get("style") or "").replace(" ", "").lower()
+    is_hidden = node.get("hidden") is not None or node.get("aria-hidden") == "true" or "display:none" in style
+    if is_hidden and role != "tabpanel" and node.find(".//math") is None:
+        return False
+    names = [*(node.get("class") or "").split(), node.get("id") or ""]
+    if role in ROLES or not NAMES.isdisjoint(names) or any(ONLY_AS.get(each) == node.tag for each in names):
+        return node.tag in {"main", "body", "html"}
+    if node.tag in {"header", "footer"} and not any(node.iterancestors("article", "main", "section", "blockquote")):
+        return node.tag == "header" and node.find(".//h1") is not None
+    if node.tag == "a" and (node.get("href") or "").startswith("#"):
+        # The mark beside a heading that links to itself.
+        return len(node) > 0 or any(map(str.isalnum, node.text_content()))
+    is_aside = node.tag == "aside" or any(map(_NAVIGATES.fullmatch, names))
+    return not (is_aside and node.tag not in {"a", "body", "html", *HEADINGS} and _navigates(node))
+
+
+def _navigates(node: Any) -> bool:
+    length = _length(node.text_content())
+    return length > 0 and _linked(node) >= LINKS * length
+
+
+def _linked(node: Any) -> int:
+    """The characters of an element that are in links."""
+    return sum(_length(link.text_content()) for link in node.iter("a") if link.get("href"))
+
+
+def _length(text: str) -> int:
+    return len("".join(text.split()))
+
+
+def _main(tree: Any) -> Any:
+    """The element that a page names its main one, or its only article if that is most of it; else the whole."""
+    mains = [each for each in tree.iter() if each.tag == "main" or each.get("role") == "main"]
+    articles = list(tree.iter("article"))
+    if len(mains) == 1 and _length(mains[0].text_content()):
+        return mains[0]
+    if len(articles) == 1 and 2 * _length(articles[0].text_content()) > _length(tree.text_content()):
+        return articles[0]
+    return tree
+
+
+def _without_navigation(blocks: list[Block]) -> list[Block]:
+    """The blocks but for those of links above the first heading and below the text; all if there are no others."""
+    first = next((place for place, block in enumerate(blocks) if block.level), 0)
+    end = len(blocks)
+    while end and blocks[end - 1].navigates:
+        end -= 1
+    if end and blocks[end - 1].level:
+        # Under a heading of their own they are part of the text.
+        end = len(blocks)
+    kept = [block for block in blocks[:first] if not block.navigates] + blocks[first:end]
+    return kept if any(not block.level for block in kept) else blocks
+
+
+def _blocks(node: Any) -> Iterator[Block]:
+    """The blocks of an element in order; runs of words between them are paragraphs."""
+    run, linked = [node.text or ""], 0
+    for child in node:
+        if _is_block(child):
+            yield from _paragraph(run, linked)
+            run, linked = [], 0
+            yield from _block(child)
+            run.append(child.tail or "")
+        else:
+            linked += _linked(child)
+            _write(child, run)
+            run.append(child.tail or "")
+    yield from _paragraph(run, linked)
+
+
+def _is_block(node: Any) -> bool:
+    return node.tag in BLOCKS or any(each.tag in BLOCKS for each in node.iterdescendants())
+
+
+def _paragraph(run: Iterable[str], linked: int) -> Iterator[Block]:
+    if text := _words("".join(run)):
+        yield Block(text, is_paragraph=True, navigates=linked > 0 and linked >= LINKS * _length(text))
+
+
+def _block(node: Any) -> Iterator[Block]:
+    if node.tag in HEADINGS:
+        if text := _inline(node):
+            yield Block(f"{'#' * HEADINGS[node.tag]} {text}", HEADINGS[node.tag])
+    elif node.tag in CODE:
+        yield from _code(node)
+    elif node.tag in LISTS and not _has_heading(node):
+        if text := "\n".join(_items(node)):
+            yield Block(text, navigates=_navigates(node))
+    elif node.tag == "dl":
+        yield from _definitions(node)
+    elif node.tag == "table" and not _is_layout(node):
+        yield from _table(node)
+    else:
+        yield from _blocks(node)
+
+
+def _has_heading(node: Any) -> bool:
+    return next(node.iter(*HEADINGS), None) is not None
+
+
+def _code(node: Any) -> Iterator[Block]:
+    """Code with its lines and tabs, in a fence longer than any in it."""
+    lines = "".join(_code_parts(node)).replace("\r\n", "\n").split("\n")
+    text = "\n".join(line.rstrip() for line in lines).strip("\n")
+    if text:
+        fence = "`" * max([3, *(len(each) + 1 for each in re.findall("`+", text))])
+        yield Block(f"{fence}\n{text}\n{fence}")
+
+
+def _code_parts(node: Any) -> Iterator[str]:
+    yield node.text or ""
+    for child in node:
+        if child.tag == "br":
+            yield "\n"
+        else:
+            parts = list(_code_parts(child))
+            yield from parts
+            if child.tag in BLOCKS and parts and not "".join(parts).endswith("\n"):
+                yield "\n"
+        yield child.tail or ""
+
+
+def _items(listing: Any) -> Iterator[str]:
+    """The items of a list, each with what is in it indented below its mark."""
+    number = _whole(listing.get("start"), 1)
+    for item in listing:
+        number = _whole(item.get("value"), number)
+        mark = f"{number}." if listing.tag == "ol" else "-"
+        blocks = list(_block(item) if item.tag in LISTS else _blocks(item))
+        number += item.tag == "li"
+        if blocks:
+            text = blocks[0].text + "".join(("\n\n" if each.is_paragraph else "\n") + each.text for each in blocks[1:])
+            indent = "" if item.tag in LISTS else " " * (len(mark) + 1)
+            yield f"{mark} {_indented(text, indent)}" if indent else _indented("  " + text, "  ")
+        if tail := _words(item.tail or ""):
+            yield tail
+
+
+def _indented(text: str, indent: str) -> str:
+    return re.sub(r"\n(?=[^\n])", "\n" + indent, text)
+
+
+def _whole(value: str | None, default: int) -> int:
+    return int(value) if value and re.fullmatch(r"-?[0-9]{1,9}", value) else default
+
+
+def _definitions(node: Any) -> Iterator[Block]:
+    """The terms of a list, each above the beginning of its definition, without which it says little."""
+    terms: list[Block] = []
+    children = itertools.chain.from_iterable(child if child.tag == "div" else [child] for child in node)
+    for child in children:
+        blocks = list(_block(child) if child.tag == "table" else _blocks(child))
+        is_term = child.tag == "dt" and all(block.is_paragraph for block in blocks)
+        if is_term:
+            terms += blocks
+            continue
+        if terms and blocks and not blocks[0].level:
+            joined = [*terms, blocks[0]]
+            blocks[0] = Block("\n".join(each.text for each in joined), 0, True, all(each.navigates for each in joined))
+            terms = []
+        yield from terms
+        yield from blocks
+        terms = []
+    yield from terms
+
+
+def _rows(table: Any) -> list[Any]:
+    return [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
+
+
+def _is_layout(table: Any) -> bool:
+    """Whether a table only places its cells, which are read one after another then."""
+    rows = [list(row.iterchildren("th", "td")) for row in _rows(table)]
+    cells = list(itertools.chain.from_iterable(rows))
+    return (
+        table.get("role") == "presentation"
+        or _has_heading(table)
+        or max((sum(_span(cell, "colspan") for cell in row) for row in rows), default=0) < 2
+        or (not any(cell.tag == "th" for cell in cells) and next(table.iter(*CODE), None) is not None)
+        or any(_length(cell.text_content()) > 2000 for cell in cells)
+    )
+
+
+def _table(table: Any) -> Iterator[Block]:
+    """The caption and the rows; of a table inside a cell only the words."""
+    grid: dict[tuple[int, int], str] = {}
+    rows = _rows(table)
+    for y, row in enumerate(rows):
+        x = 0
+        for cell in row.iterchildren("th", "td"):
+            while (y, x) in grid:
+                x += 1
+            if (x + _span(cell, "colspan")) * len(rows) > MAX_CELLS:
+                raise UserError(f"has a table of more than {MAX_CELLS:,} cells")
+            text = _inline(cell).replace("|", "\\|")
+            for below in range(min(_span(cell, "rowspan"), len(rows) - y)):
+                for beside in range(_span(cell, "colspan")):
+                    grid[y + below, x + beside] = "" if beside else text
+    width = 1 + max((x for _, x in grid), default=-1)
+    cells = ([grid.get((y, x), "") for x in range(width)] for y in range(len(rows)))
+    lines = [f"| {' | '.join(line)} |" for line in cells if any(line)]
+    for caption in table.iterchildren("caption"):
+        yield from _blocks(caption)
+    if lines:
+        text = "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
+        # Longer ones, of functions or packages, are part of the text though each name is a link.
+        yield Block(text, navigates=len(lines) < 4 and _navigates(table))
+
+
+def _span(cell: Any, name: str) -> int:
+    # As browsers: at most 1,000 columns; 0 is for "all the rest", which few pages have.
+    return min(max(_whole(cell.get(name), 1), 1), 1000)
+
+
+def _inline(node: Any) -> str:
+    """The words in an element, with a space where a block ends and a semicolon after an item of a list."""
+    run: list[str] = []
+    _write(node, run)
+    return _words("".join(run))
+
+
+def _write(node: Any, run: list[str]) -> None:
+    """Add the words of an element to a run of words."""
+    if node.tag in {"sup", "sub"}:
+        inner: list[str] = []
+        _write_children(node, inner)
+        text, before = _words("".join(inner)), "".join(run[-4:])[-40:]
+        if node.tag == "sub":
+            text = lowered(before, text)
+        elif text and any((each.get("href") or "").startswith("#") for each in (*node.iter("a"), node.getparent())):
+            # The mark of a note.
+            text = f" [{text.strip('[]()')}]"
+        else:
+            text = raised(before, text)
+        run.append(apart(text, node.tail or ""))
+    elif node.tag == "math":
+        run.append(_formula(node))
+    elif node.tag == "img":
+        # Formulas that are drawn have their source here; other pictures are not read.
+        alternative = node.get("alt") or ""
+        run.append(alternative if re.match(r"[$\\]", alternative) else "")
+    else:
+        is_apart = node.tag in BLOCKS or node.tag == "br"
+        run.append(" " if is_apart else "")
+        _write_children(node, run)
+        run.append(_BETWEEN if node.tag == "li" else " " if is_apart else "")
+
+
+def _write_children(node: Any, run: list[str]) -> None:
+    run.append(node.text or "")
+    for child in node:
+        _write(child, run)
+        run.append(child.tail or "")
+
+
+def _formula(node: Any) -> str:
+    """The TeX of a formula where the page has it, else its signs with marks for powers, indices and fractions."""
+    for each in node.iter("annotation"):
+        if "tex" in (each.get("encoding") or "").lower():
+            return _tex(each.text_content())
+    if node.get("alttext"):
+        return _tex(node.get("alttext"))
+    return _signs(node)
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"^\{\\displaystyle *(.*)\}$", r"\1", " ".join(text.split())).strip()
+
+
+def _signs(node: Any) -> str:
+    parts = [_signs(child) for child in node if isinstance(child.tag, str) and not child.tag.startswith("annotation")]
+    if node.tag in {"msup", "msub", "mfrac"} and len(parts) == 2:
+        first, second = (part if len(part) == 1 or part.isalnum() else f"({part})" for part in parts)
+        return first + {"msup": "^", "msub": "_", "mfrac": "/"}[node.tag] + second
+    if node.tag == "msqrt":
+        return f"√({''.join(parts)})"
+    text = "".join((node.text or "").split()) + "".join(parts)
+    return f" {text} " if node.tag == "mo" and text in {"=", "+", "-", "−", "<", ">", "≤", "≥"} else text
+
+
+def _words(text: str) -> str:
+    items = (" ".join(item.split()) for item in text.split(_BETWEEN))
+    return "; ".join(filter(None, items))

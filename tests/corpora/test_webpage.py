@@ -1,0 +1,95 @@
+"""A page of HTML keeps its structure and loses what only navigates."""
+
+import pytest
+
+from notewriter.corpora.webpage import read
+from notewriter.ground.errors import UserError
+
+
+def text(html: str | bytes) -> str:
+    return read("page", html).text
+
+
+@pytest.mark.parametrize(
+    "frame", ["{}", "<main>{}</main>", "<article>{}</article>", "<table><tr><td>{}</td></tr></table>"]
+)
+def test_headings_are_kept_whatever_is_around_them(frame):
+    sections = "".join(f"<h2>{n}. Part</h2><p>{'The pump of Tolen runs all night. ' * 8}</p>" for n in range(20))
+    page = read("page", f"<html><body>{frame.format('<h1>Pumps</h1>' + sections)}</body></html>")
+    assert [heading.title for heading in page.headings] == ["Pumps", *(f"{n}. Part" for n in range(20))]
+    assert all(page.text[each.start :].startswith("#" * each.level + f" {each.title}") for each in page.headings)
+    assert page.title == "Pumps"
+
+
+def test_text_that_looks_like_markdown_makes_no_heading_and_hides_none():
+    page = read("page", "<p># one</p><p>```</p><p>&lt;script&gt;</p><h2>Two</h2>")
+    assert [heading.title for heading in page.headings] == ["Two"]
+
+
+def test_code_keeps_its_lines_and_tabs_in_lists_and_in_sentences():
+    html = "<ol start=4><li>Run<pre>make\n\tall\n\n```</pre></li><li>Wait</li></ol><p>Call <code>a\nb</code>.</p>"
+    assert text(html) == "4. Run\n   ````\n   make\n   \tall\n\n   ```\n   ````\n5. Wait\n\nCall a b."
+
+
+def test_lines_of_code_may_be_elements_and_line_numbers_go():
+    html = "<pre><span class=linenos>1</span><div>one;</div><span class=linenos>2</span><div>two;</div></pre>"
+    assert text(html) == "```\none;\ntwo;\n```"
+
+
+def test_a_term_stands_above_its_definition():
+    html = "<dl><dt>-q</dt><dt>--quiet</dt><dd><p>Says nothing.</p><p>At all.</p></dd></dl>"
+    assert text(html) == "-q\n--quiet\nSays nothing.\n\nAt all."
+
+
+def test_powers_indices_notes_and_formulas():
+    html = (
+        "<p>10<sup>6</sup> l of H<sub>2</sub>O in 1811<sup>3</sup>, the 21<sup>st</sup><sup><a href=#n1>1</a></sup>, "
+        "log<sub>2</sub>10, <math><msup><mi>x</mi><mn>2</mn></msup></math>, "
+        '<math alttext="{\\displaystyle a_{1}}"><mi>a</mi></math>, <img alt="$y$">, <img alt="a logo">.</p>'
+    )
+    assert text(html) == "10^6 l of H2O in 1811 [3], the 21st [1], log2 10, x^2, a_{1}, $y$, ."
+
+
+def test_warnings_and_names_are_as_written():
+    html = "<aside class=warning>Mind the <b>__init__</b> and *args; for (;;) {}.</aside>"
+    assert text(html) == "Mind the __init__ and *args; for (;;) {}."
+
+
+def test_a_table_that_places_text_is_read_as_text_and_one_of_data_by_rows():
+    assert text("<table><tr><td>Menu</td><td><h2>A</h2><p>b</p></td></tr></table>") == "Menu\n\n## A\n\nb"
+    rows = "<tr><th>Model<th>Part</tr><tr><td rowspan=2>A1<td>Filter</tr><tr><td>Seal</tr>"
+    assert text(f"<table>{rows}</table>").splitlines()[-1] == "| A1 | Seal |"
+
+
+def test_what_navigates_goes_and_links_of_the_text_stay():
+    html = """<html><body><div class=navheader><a href=a>Prev</a></div><p><a href=i>Home</a> <a href=j>Up</a></p>
+    <div role=navigation>Go</div><h1>Pumps<a class=headerlink href=#p>¶</a></h1><p>A pump needs care, see <a href=b>valves</a>.</p>
+    <h2>See also</h2><ul><li><a href=c>Wells</a></li></ul><footer>Imprint</footer></body></html>"""
+    assert text(html) == "# Pumps\n\nA pump needs care, see valves.\n\n## See also\n\n- Wells"
+    assert text(html.replace("<h2>See also</h2>", "")) == "# Pumps\n\nA pump needs care, see valves."
+
+
+def test_boxes_of_a_manual_that_are_called_sidebars_stay():
+    assert text("<div class=sidebar><p>Why pumps fail.</p></div><div class=sidebar><a href=a>Next page</a></div>") == (
+        "Why pumps fail."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("<p>Flüsse".encode(), "Flüsse"),
+        ("<p>Flüsse".encode("utf-16"), "Flüsse"),
+        ("<p>Flüsse".encode("latin-1"), "Flüsse"),
+        ('<meta charset="koi8-r"><p>реки'.encode("koi8-r"), "реки"),
+        ('<?xml version="1.0" encoding="shift_jis"?><p>川の水'.encode("shift_jis"), "川の水"),
+    ],
+)
+def test_a_page_may_be_in_any_charset_that_it_declares(content, words):
+    assert text(content) == words
+
+
+@pytest.mark.parametrize("declared", ["", '<meta charset="punycode">', '<meta charset="nothing">'])
+def test_a_page_in_no_known_charset_is_refused(declared):
+    with pytest.raises(UserError, match="is not UTF-8 and declares"):
+        text(declared.encode() + "<p>川の水".encode("shift_jis"))
