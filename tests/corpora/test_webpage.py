@@ -63,10 +63,10 @@ def test_a_table_that_places_text_is_read_as_text_and_one_of_data_by_rows():
 
 def test_what_navigates_goes_and_links_of_the_text_stay():
     html = """<html><body><div class=navheader><a href=a>Prev</a></div><p><a href=i>Home</a> <a href=j>Up</a></p>
-    <div role=navigation>Go</div><h1>Pumps<a class=headerlink href=#p>¶</a></h1><p>A pump needs care, see <a href=b>valves</a>.</p>
+    <div role=navigation>Go</div><h1>Pumps<a href=#p>¶</a></h1><p>Pumps need care; see <a href=b>valves</a>.</p>
     <h2>See also</h2><ul><li><a href=c>Wells</a></li></ul><footer>Imprint</footer></body></html>"""
-    assert text(html) == "# Pumps\n\nA pump needs care, see valves.\n\n## See also\n\n- Wells"
-    assert text(html.replace("<h2>See also</h2>", "")) == "# Pumps\n\nA pump needs care, see valves."
+    assert text(html) == "# Pumps\n\nPumps need care; see valves.\n\n## See also\n\n- Wells"
+    assert text(html.replace("<h2>See also</h2>", "")) == "# Pumps\n\nPumps need care; see valves."
 
 
 def test_boxes_of_a_manual_that_are_called_sidebars_stay():
