@@ -102,6 +102,10 @@ class _Settings(TypedDict, total=False):
     prompts_dir: str | None
     words: dict[str, Any]
     extractive_stages: list[str]
+    pairs: str | None
+    data: str | None
+    mix: dict[str, Any] | None
+    model_name_or_path: str | None
     serve: str | None
     serve_options: dict[str, Any]
     model: str | None

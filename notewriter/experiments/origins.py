@@ -60,7 +60,10 @@ def origins_of(evaluation: Path) -> Origins:
 
 def _trainings(checkpoint: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The training runs that led to a checkpoint with their configurations, the last one first."""
-    while checkpoint and (Path(checkpoint) / CONFIG).is_file():
+    seen = set[Path]()
+    while checkpoint and (Path(checkpoint) / CONFIG).is_file() and (folder := Path(checkpoint).resolve()) not in seen:
+        # A folder may say that it was trained from itself.
+        seen.add(folder)
         config = read_config(Path(checkpoint))
         yield Path(checkpoint), config
         checkpoint = config.get("model_name_or_path")

@@ -48,6 +48,9 @@ def read_data(folder: Path) -> Data:
         raise UserError(f"{path}: has the schema {schema!r}, not that of pairs or chains; {REMEDY}")
     metadata = read_metadata(card)
     splits = split_files(metadata)
+    for name in (*splits.values(), *FILES):
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{folder / name}: lies outside the folder, and only its own files are published; {REMEDY}")
     if missing := [name for name in splits.values() if not (folder / name).is_file()]:
         raise UserError(f"{card}: names {missing[0]}, which is not in the folder; {REMEDY}")
     files = {each.name: each for pattern in FILES for each in sorted(folder.glob(pattern)) if each.is_file()}

@@ -1,6 +1,7 @@
 """Data and models, read back byte for byte through the hub's own client."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,19 @@ def read_back(hub: Hub, repo: str, kind: str, to: Path) -> dict[str, bytes]:
     names = api.list_repo_files(repo, repo_type=kind)
     options = {"repo_type": kind, "local_dir": to}
     return {name: Path(api.hf_hub_download(repo, name, **options)).read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("by_card", [True, False])
+def test_data_whose_card_or_links_lead_outside_its_folder_stay_here(pairs: Path, tmp_path: Path, by_card: bool) -> None:
+    shutil.move(pairs / "train.parquet", outside := tmp_path / "private.parquet")
+    if by_card:
+        card = pairs / "README.md"
+        name = os.path.relpath(outside, pairs)
+        card.write_text(card.read_text().replace("train.parquet", name))
+    else:
+        (pairs / "train.parquet").symlink_to(outside)
+    with pytest.raises(UserError, match="lies outside the folder, and only its own files are published"):
+        publish.publish(data_arguments(pairs, dry_run=True))
 
 
 def test_pairs_come_back_byte_for_byte_and_load_with_their_splits(hub: Hub, pairs: Path, tmp_path: Path) -> None:
