@@ -69,6 +69,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, peak_tflops, per_token, usual_utilization
+from notewriter.training.model.adapters import adapting
 from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
 from notewriter.training.run.losses import is_reference_free
 
@@ -189,7 +190,8 @@ def shape_of(model: ModelConfig) -> Shape:
     layers = [each for each in network.modules() if isinstance(each, torch.nn.Linear) and each is not head]
     linear = sum(each.weight.numel() for each in layers)
     peft = get_peft_config(model)
-    trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
+    with adapting():
+        trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(

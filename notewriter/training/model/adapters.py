@@ -3,9 +3,11 @@
 The reference of DPO is the model that the run starts from: the base with the adapter.
 """
 
+import contextlib
 import logging
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import new_folder
 from notewriter.models.checkpoint import Checkpoint, load, loading
-from notewriter.training.model import weights
+from notewriter.training.model import exchange, weights
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ def merge(adapter: Path, output: Path) -> None:
         merged.save_pretrained(folder)
         weights.cast_weights(folder, stored)
         tokenizer.save_pretrained(folder)
-        weights.copy_processor(stored, folder)
+        exchange.settle(folder, stored)
         jsonl.write_text(folder / MERGED_FROM, [Checkpoint(adapter).fingerprint()])
         if (adapter / TRAINING_RECORD).is_file():
             # For the model card: the merged model is what that run trained.
@@ -116,6 +118,24 @@ def dequantized(model: PreTrainedModel, name: str) -> PreTrainedModel:
     # How it was loaded, which transformers would undo in saving.
     expanded._weight_conversions = None
     return cast(PreTrainedModel, expanded)
+
+
+@contextlib.contextmanager
+def adapting() -> Iterator[None]:
+    """Say what to give where PEFT cannot make an adapter: its parameters of experts have no dropout.
+
+    Raises:
+        UserError: experts are among the layers to adapt, and `lora_dropout` is not 0.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "lora_dropout" not in str(error):
+            raise
+        raise UserError(
+            "lora_dropout: PEFT has none for the experts among lora_target_modules (TRL's default is 0.05); give "
+            "--lora_dropout 0"
+        ) from error
 
 
 def merged_into(model: PeftModel) -> PreTrainedModel:

@@ -8,32 +8,42 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from notewriter.ground.errors import writing
 from notewriter.models.checkpoint import WEIGHTS_ONLY, checkpoints_of
-from notewriter.training.model import weights
+from notewriter.training.model import exchange, weights
 
 logger = logging.getLogger(__name__)
 
+REFERENCE = "reference.pt"
+"""The weights of a reference that follows the model (`sync_ref_model`), in a checkpoint."""
+
 RESUMPTION = (
-    *("optimizer.pt", "optimizer.bin", "optimizer_*", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
+    *(REFERENCE, "optimizer.pt", "optimizer.bin", "optimizer_*", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
     *("pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "training_args.bin"),
 )
 """What a checkpoint has beside the model: of transformers, FSDP and DeepSpeed."""
 
 
-class KeepProcessor(TrainerCallback):
-    """Gives every checkpoint what its base model says of its processor, without which no server takes it."""
+class Complete(TrainerCallback):
+    """Gives every checkpoint what those need who read it (`exchange.settle`), and a reference that follows the model.
 
-    def __init__(self, base: weights.Stored) -> None:
+    `reference` is that of DPO with `sync_ref_model`, which a resumed run goes on with.
+    """
+
+    def __init__(self, base: weights.Stored, reference: torch.nn.Module | None) -> None:
         self.base = base
+        self.reference = reference
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Copy it into the checkpoint that was saved."""
+        """Change the checkpoint that was saved."""
         folder = Path(args.output_dir or "") / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
-            weights.copy_processor(self.base, folder)
+            exchange.settle(folder, self.base)
+            if self.reference is not None:
+                torch.save(self.reference.state_dict(), folder / REFERENCE)
 
 
 class KeepWeights(TrainerCallback):

@@ -5,21 +5,22 @@ import logging
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import torch
 from transformers import Trainer, TrainerState
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
-from notewriter.ground.errors import writing
+from notewriter.ground.errors import UserError, writing
 from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
-from notewriter.training.model import weights
+from notewriter.training.model import exchange, weights
 from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
-from notewriter.training.run.keeping import KeepProcessor, KeepWeights
+from notewriter.training.run.keeping import REFERENCE, Complete, KeepWeights
 from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import last_checkpoint, on_every_machine, on_main_process
 from notewriter.training.run.watching import show_lines
@@ -41,8 +42,8 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
     stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
     show_lines(trainer)
-    if not run.config["use_peft"]:
-        trainer.add_callback(KeepProcessor(base))
+    reference = _following(trainer)
+    trainer.add_callback(Complete(base, reference))
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
     with writing(run.path), stop.listening():
@@ -50,6 +51,8 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
         if checkpoint:
             logger.info("%s: resuming from this checkpoint", checkpoint)
             _restore_token_count(trainer, checkpoint)
+            if reference is not None:
+                _restore(reference, checkpoint / REFERENCE)
         start = str(checkpoint) if checkpoint else None
         metrics: dict[str, float] = trainer.train(resume_from_checkpoint=start).metrics
         if stop.stopping:
@@ -64,7 +67,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
                 (run.path / name).unlink(missing_ok=True)
             if not run.config["use_peft"]:
                 weights.cast_weights(run.path, base)
-                weights.copy_processor(base, run.path)
+            exchange.settle(run.path, base)
         on_main_process(lambda: check_finite(run.path))
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:
@@ -74,6 +77,32 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
         # The mean over the steps since then alone.
         last.pop("train_loss", None)
     return last
+
+
+def _following(trainer: Trainer) -> torch.nn.Module | None:
+    """The reference that follows the model, if there is one.
+
+    Raises:
+        UserError: it is sharded, and could not be saved whole.
+    """
+    if not getattr(trainer.args, "sync_ref_model", False):
+        return None
+    plugin = trainer.accelerator.state.deepspeed_plugin
+    if trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3):
+        raise UserError(
+            "sync_ref_model: under FSDP and ZeRO-3 its reference is sharded, and a resumed run would lose it; give "
+            "--accelerate ddp or zero2, or leave it out"
+        )
+    return cast(torch.nn.Module, trainer.accelerator.unwrap_model(trainer.ref_model))  # type: ignore[attr-defined]
+
+
+def _restore(reference: torch.nn.Module, file: Path) -> None:
+    if not file.is_file():
+        raise UserError(
+            f"{file}: is not there, and the run would go on with another reference (sync_ref_model); remove this "
+            "checkpoint to resume from an earlier one, or give another --output_dir"
+        )
+    reference.load_state_dict(torch.load(file, weights_only=True, map_location="cpu"))
 
 
 def _restore_token_count(trainer: Trainer, checkpoint: Path) -> None:

@@ -44,6 +44,7 @@ class ReferenceFreeTrainer(CountsSteps, CachedReferenceTrainer):
 
     def __init__(self, model: str, **arguments: Any) -> None:
         training = arguments["args"]
+        self.sizes: dict[str, list[int]] = {}
         self.is_reference_free = is_reference_free(training.loss_type)
         precomputes = training.precompute_ref_log_probs
         # TRL keeps no reference where the log-probs are there; under FSDP it loads one all the same, and frees it.
@@ -54,9 +55,20 @@ class ReferenceFreeTrainer(CountsSteps, CachedReferenceTrainer):
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         return dataset if self.is_reference_free else super()._precompute_ref_logps(dataset, name, batch_size)
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's, with the rewards as means over pairs; TRL's are over forwards, and dev's last one is often short."""
+        mode = "train" if self.model.training else "eval"
+        sizes = self.sizes.pop(mode, [])
+        for name, values in self._metrics[mode].items():
+            if name.startswith(("rewards/", "logps/")) and len(values) == len(sizes):
+                of_all = sum(value * size for value, size in zip(values, sizes, strict=True)) / sum(sizes)
+                self._metrics[mode][name] = [of_all]
+        super().log(logs, start_time)
+
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], return_outputs: bool) -> Any:
         """The loss of stacked pairs, `[chosen; rejected]`, as its share of a step; its metrics are named as TRL's."""
         of_pairs, of_tokens = self.shares(inputs)
+        self.sizes.setdefault("train" if self.model.training else "eval", []).append(len(inputs["input_ids"]))
         if not self.is_reference_free:
             weights = self.loss_weights
             both = zip(self.loss_types, weights, strict=True)

@@ -14,7 +14,7 @@ from trl.trainer import utils
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
-from notewriter.training.model import generation, weights
+from notewriter.training.model import adapters, generation, weights
 from notewriter.training.options import (
     Configuration,
     DPOArguments,
@@ -159,7 +159,7 @@ def _build(
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
-    with writing(rows.cache()):
+    with writing(rows.cache()), adapters.adapting():
         trainer = kind(
             base,
             args=training,
