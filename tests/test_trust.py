@@ -6,6 +6,7 @@ environment tries every field, every file and every kind.
 """
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -26,8 +27,11 @@ from test_damage import EVERYTHING, SECONDS, late, read, write
 
 from notewriter import cli
 from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation import worth
 from notewriter.evaluation.metrics import FAMILIES
+from notewriter.experiments import lineage
 from notewriter.ground import plugins
+from notewriter.ground.errors import UserError
 
 CODE = "evil.py:X"
 KEY, SECRET = "KEY_OF_ANOTHER_SERVICE", "not-a-real-key-0123456789"
@@ -225,6 +229,34 @@ def test_no_field_of_a_folder_chooses_an_address_or_a_key(
                 assert end_of(place, argv) == "", (folder, what, command)
                 assert not elsewhere.requests, (folder, what, command)
         path.write_text(yaml.safe_dump(own))
+
+
+def test_worth_searches_in_a_retriever_of_its_own_or_in_the_local_index_of_the_run_and_says_so(
+    place: Path, elsewhere: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with caplog.at_level(logging.INFO):
+        worth.main(["--runs", "noted"])
+    assert "noted: searched again in {'index': 'index'}, as its config.yaml names it" in caplog.text
+    path = place / "noted/config.yaml"
+    remote = {"index": None, "retriever": [{"index": "index"}, {"url": elsewhere.url}]}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | remote))
+    with pytest.raises(UserError, match=r"noted/config.yaml: retriever: url: an address .* --index or --retriever"):
+        worth.main(["--runs", "noted"])
+    worth.main(["--runs", "noted", "--index", "index"])
+    assert not elsewhere.requests
+    assert "in the retriever of this command" in (place / "worth.html").read_text()
+
+
+def test_lineage_tells_what_the_run_recorded_of_a_server(place: Path, elsewhere: Service) -> None:
+    path, record = place / "noted/config.yaml", place / "noted/run.json"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"retriever": [{"url": elsewhere.url}]}))
+    run = json.loads(record.read_text())
+    run["starts"][0]["inputs"]["retriever: server 0"] = "abcdef0123456789"
+    record.write_text(json.dumps(run))
+    lines = lineage.lineage(place / "noted")
+    assert "  retriever: server 0: was abcdef012345; a server that a folder names is not asked" in lines
+    assert not elsewhere.requests
 
 
 def test_a_hub_id_of_a_folder_is_not_looked_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
