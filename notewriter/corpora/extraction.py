@@ -1,16 +1,18 @@
-"""Text out of files: Markdown and plain text as they are, HTML as Markdown (trafilatura), PDF page by page (pypdf)."""
+"""Text out of files: Markdown and plain text as they are, HTML as Markdown, PDF page by page (PDFium)."""
 
 import itertools
-import logging
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from notewriter.corpora import webpage
 from notewriter.corpora.characters import plain
 from notewriter.corpora.child import in_child
-from notewriter.corpora.source import INSTALL, Document, Origin
+from notewriter.corpora.source import INSTALL, Document, Heading, Origin
 from notewriter.corpora.splitting import headings
 from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line
@@ -94,32 +96,95 @@ def _html(name: str, path: Path) -> Document:
 
 def _pdf(name: str, path: Path) -> Document:
     try:
-        import pypdf
-        from pypdf.errors import PyPdfError
+        import pypdfium2
     except ImportError as error:
-        raise UserError(f"{name}: PDF cannot be read without pypdf; {INSTALL}") from error
-    # It logs every oddity of a file that it can read all the same.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+        raise UserError(f"{name}: PDF cannot be read without pypdfium2; {INSTALL}") from error
     try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UserError(f"{name}: is encrypted; remove the password")
-        pages = []
-        for page in reader.pages:
-            pages.append((page.extract_text() or "").strip() + "\n\n")
-            if sum(map(len, pages)) > MAX_BYTES:
-                raise UserError(f"{name}: contains more than {MAX_BYTES // 1_000_000} MB of text; split it")
-        title = reader.metadata.title if reader.metadata else None
-    except (UserError, OSError):
-        raise
-    except (PyPdfError, Exception) as error:
-        # On damaged files it also fails with KeyError, TypeError, AttributeError and others.
-        raise UserError(f"{name}: is a damaged PDF ({type(error).__name__}: {one_line(error)})") from error
-    if not any(page.strip() for page in pages):
+        with pypdfium2.PdfDocument(path) as pdf:
+            texts, size = [], 0
+            for number in range(len(pdf)):
+                texts.append(_page_text(pdf[number]))
+                size += len(texts[-1])
+                if size > MAX_BYTES:
+                    raise UserError(f"{name}: contains more than {MAX_BYTES // 1_000_000} MB of text; split it")
+            bookmarks = [(each.level, each.get_title(), each.get_dest()) for each in pdf.get_toc()]
+            marks = [(level, plain(title), to.get_index()) for level, title, to in bookmarks if to]
+            title = plain(pdf.get_metadata_dict().get("Title") or "")
+    except pypdfium2.PdfiumError as error:
+        if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
+            raise UserError(f"{name}: is encrypted; remove the password") from error
+        raise UserError(f"{name}: is a damaged PDF ({one_line(error)})") from error
+    if not any(texts):
         raise UserError(f"{name}: contains no text; if it is a scan, run OCR on it first")
+    pages = [page + "\n\n" for page in _whole_words(_without_running_lines(texts))]
     starts = tuple(itertools.accumulate((len(page) for page in pages[:-1]), initial=0))
-    title = " ".join(str(title or "").split())
-    return Document(name, title or path.stem, "".join(pages), Origin(file=name), page_starts=starts)
+    text, found = "".join(pages), tuple(_bookmarked(pages, starts, marks))
+    title = " ".join(title.split()) or path.stem
+    return Document(name, title, text, Origin(file=name), page_starts=starts, headings=found)
+
+
+def _page_text(page: Any) -> str:
+    """The text of a page of a PDF; `DIVIDED` is in it where the library found a word to be divided."""
+    text = page.get_textpage().get_text_range().replace("\r\n", "\n").replace("\r", "\n")
+    return plain(re.sub(r"[\x00-\x08\x0b-\x1f\uffff]", "", text)).strip()
+
+
+DIVIDED = "\ufffe"
+"""What PDFium writes for a hyphen and the end of its line, which it takes for those of a divided word."""
+
+
+def _without_running_lines(pages: list[str]) -> list[str]:
+    """Pages without what is in the first or last two lines of three pages or more, but for numbers."""
+
+    def outer(lines: list[str]) -> set[str]:
+        return {re.sub(r"\d+|\b[ivxlc]+\b", "0", line).strip() for line in lines}
+
+    split = [page.split("\n") for page in pages]
+    above = Counter(form for lines in split for form in outer(lines[:2]))
+    below = Counter(form for lines in split for form in outer(lines[-2:]))
+    kept = []
+    for lines in split:
+        for place, counts in ((0, above), (-1, below)):
+            for _ in range(2):
+                if lines and counts[outer([lines[place]]).pop()] >= 3:
+                    del lines[place]
+                else:
+                    break
+        kept.append("\n".join(lines).strip())
+    return kept if any(kept) else pages
+
+
+def _whole_words(pages: list[str]) -> list[str]:
+    """Pages without the hyphens of words that are divided at the ends of lines.
+
+    A compound keeps its own hyphen where the document has it with one within a line.
+    """
+    compounds = {each.lower() for page in pages for each in re.findall(r"\w+-\w+", page)}
+
+    def join(match: re.Match[str]) -> str:
+        hyphenated = f"{match[1]}-{match[2]}"
+        is_compound = hyphenated.lower() in compounds or not (match[1] + match[2]).isalpha()
+        return hyphenated if is_compound else match[1] + match[2]
+
+    divided = re.compile(rf"(\w+)(?:{DIVIDED}\n?|-\n(?=[^\W\d_A-Z]))(\w+)")
+    return [divided.sub(join, page).replace(DIVIDED, "-") for page in pages]
+
+
+def _bookmarked(
+    pages: Sequence[str], starts: Sequence[int], marks: Iterable[tuple[int, str, int | None]]
+) -> Iterator[Heading]:
+    """The bookmarks of a PDF as headings, each at the line of its page that has its words, or else at the page."""
+    last = 0
+    for level, title, number in marks:
+        words = re.findall(r"\w+", title)
+        if number is None or not 0 <= number < len(pages) or not words:
+            continue
+        # Before the words the page may have the number of the section.
+        line = re.compile(r"(?im)^(?:\w+ )?[\w.]*\W*" + r"\W+".join(map(re.escape, words)) + r"\W*$")
+        after = max(0, last - starts[number])
+        match = line.search(pages[number], after)
+        last = max(last, starts[number] + (match.start() if match else 0))
+        yield Heading(last, level + 1, " ".join(title.split()))
 
 
 EXTRACTORS: dict[str, Callable[[str, Path], Document]] = {
