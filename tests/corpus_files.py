@@ -3,10 +3,11 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 
 def pdf(*pages: str, title: str = "") -> bytes:
-    """A PDF with one line of text on each page."""
+    """A PDF with some lines of text on each page."""
     kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -15,7 +16,8 @@ def pdf(*pages: str, title: str = "") -> bytes:
         f"<< /Title ({title}) >>".encode(),
     ]
     for number, text in enumerate(pages):
-        content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
+        shown = " T* ".join(f"({line}) Tj" for line in text.split("\n"))
+        content = f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET".encode()
         objects.append(
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
             b"/Contents %d 0 R >>" % (6 + 2 * number)
@@ -38,6 +40,19 @@ def encrypted_pdf(password: str) -> bytes:
 
     writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf("secret")))
     writer.encrypt(password, algorithm="RC4-128")
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def bookmarked_pdf(content: bytes, *bookmarks: tuple[str, int, int | None]) -> bytes:
+    """A PDF with bookmarks: each a title, a page from 0, and the place of the bookmark that it is below."""
+    import pypdf
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(content))
+    items: list[Any] = []
+    for title, page, parent in bookmarks:
+        items.append(writer.add_outline_item(title, page, None if parent is None else items[parent]))
     out = io.BytesIO()
     writer.write(out)
     return out.getvalue()

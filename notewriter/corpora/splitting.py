@@ -177,17 +177,25 @@ def _headings(arguments: SplitArguments) -> Split:
 
     def split(document: Document) -> Iterator[Span]:
         chunks = markdown if document.is_markdown else plain
-        starts = {heading.start for heading in _headings_of(document)}
+        found = _headings_of(document)
+        # A bookmark may have no line of its own in its text.
+        headed = {heading.start for heading in found if _has_line(document.text, heading)}
+        starts = {heading.start for heading in found}
         sections = list(itertools.pairwise(sorted({0, *starts, len(document.text)})))
         # A heading with nothing before the next one is in the path of those below it.
-        with_text = [each for each in sections if not _is_bare(document.text[slice(*each)], each[0] in starts)]
+        with_text = [each for each in sections if not _is_bare(document.text[slice(*each)], each[0] in headed)]
         for start, end in with_text or sections:
             for offset, chunk in chunks(document.text[start:end]):
                 # A heading that is cut off from a long paragraph is in that one's path, too.
-                if offset or len(chunk) == end - start or not (with_text and _is_bare(chunk, start in starts)):
+                if offset or len(chunk) == end - start or not (with_text and _is_bare(chunk, start in headed)):
                     yield start + offset, start + offset + len(chunk)
 
     return split
+
+
+def _has_line(text: str, heading: Heading) -> bool:
+    line = text[heading.start : text.find("\n", heading.start) + 1 or None]
+    return " ".join(heading.title.split()).casefold() in " ".join(line.split()).casefold()
 
 
 def _is_bare(section: str, has_heading: bool) -> bool:

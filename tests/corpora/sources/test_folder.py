@@ -6,7 +6,7 @@ import time
 
 import parsers
 import pytest
-from corpus_files import encrypted_pdf, pdf, read_corpus, read_skipped
+from corpus_files import bookmarked_pdf, encrypted_pdf, pdf, read_corpus, read_skipped
 
 from notewriter.corpora import corpus, extraction, reading, splitting
 from notewriter.datasets import load_corpus
@@ -123,6 +123,53 @@ def test_nothing_kept_is_an_error_that_says_why(folder, tmp_path):
 def test_an_encrypted_pdf_that_needs_no_password_is_read(folder, tmp_path):
     (folder / "a.pdf").write_bytes(encrypted_pdf(""))
     assert build(folder, tmp_path / "corpus")[0]["text"] == "secret"
+
+
+def test_words_that_a_pdf_divides_at_the_end_of_a_line_are_whole(folder, tmp_path):
+    lines = "The ferry was impor-\ntant to the mer-\nchants of a well-known town, a well-\nknown one."
+    (folder / "a.pdf").write_bytes(pdf(lines))
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert " ".join(passage["text"].split()) == (
+        "The ferry was important to the merchants of a well-known town, a well-known one."
+    )
+
+
+def test_running_heads_and_page_numbers_are_no_text_of_a_pdf(folder, tmp_path):
+    pages = [
+        f"Chapter 2: Ferries {n}\nThe ferry {word} crosses\nthe river to {word}.\n{n}" for n, word in enumerate("abcd")
+    ]
+    (folder / "a.pdf").write_bytes(pdf(*pages))
+    text = " ".join(passage["text"] for passage in build(folder, tmp_path / "corpus"))
+    assert text.split() == [
+        word for each in "abcd" for word in ("The", "ferry", each, "crosses", "the", "river", "to", f"{each}.")
+    ]
+
+
+def test_bookmarks_of_a_pdf_are_its_headings(folder, tmp_path):
+    content = pdf(
+        "Ferries are old.\n1.1 Ropes\nRopes are of hemp.", "2 Fares\nA ride costs two pence.", title="Ferries"
+    )
+    (folder / "a.pdf").write_bytes(bookmarked_pdf(content, ("Boats", 0, None), ("Ropes", 0, 0), ("Fares", 1, None)))
+    passages = build(folder, tmp_path / "corpus")
+    assert [(each["title"], each["origin"]["page"]) for each in passages] == [
+        ("Ferries > Boats", 1),
+        ("Ferries > Boats > Ropes", 1),
+        ("Ferries > Fares", 2),
+    ]
+    assert [" ".join(each["text"].split()) for each in passages] == [
+        "Ferries are old.",
+        "1.1 Ropes Ropes are of hemp.",
+        "2 Fares A ride costs two pence.",
+    ]
+
+
+def test_ligatures_are_letters_in_every_kind_of_file(folder, tmp_path):
+    (folder / "a.md").write_text("# The ﬁrst\n\nThe oﬃce sold ﬂour.\n")
+    (folder / "b.txt").write_text("The oﬃce sold ﬂour.")
+    (folder / "c.html").write_text("<p>The oﬃce sold ﬂour.</p>")
+    passages = build(folder, tmp_path / "corpus")
+    assert {each["text"].splitlines()[-1] for each in passages} == {"The office sold flour."}
+    assert passages[0]["title"] == "The first"
 
 
 def test_byte_order_marks_and_line_ends_do_not_matter(folder, tmp_path):
