@@ -33,6 +33,7 @@ from notewriter.models.completions import (
     Unfinished,
     ask,
     is_finished,
+    kept_apart,
     read,
     stopped,
     tokens_of,
@@ -402,7 +403,7 @@ class Client:
             with contextlib.suppress(openai.BadRequestError, openai.UnprocessableEntityError):
                 reply, seconds = await self._send(api, first, continuation.FIRST)
                 self._keep_opening(key, continuation.opening_of(reply))
-                self._parts_thoughts = self._parts_thoughts or continuation.parted(reply) is not None
+                self._parts_thoughts = self._parts_thoughts or kept_apart(reply) is not None
                 if is_answer and not self._parts_thoughts:
                     return self._read(reply, call.sampling, seconds)
         if opening := self._openings.get(key):

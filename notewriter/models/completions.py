@@ -138,7 +138,7 @@ def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     message = None if sampling.raw else choice.message
     text, thought = _parts(choice.text if message is None else message.content)
     if message is not None:
-        thought = thought or next(filter(None, (_words(getattr(message, name, None)) for name in _THOUGHTS)), "")
+        thought = thought or _words(getattr(message, kept_apart(reply) or "", None))
         _check_refusal(message, choice)
     finish_reason = _finish_reason(choice.finish_reason)
     if finish_reason == "stop" and not text.strip() and not sampling.stop and (thought or _thoughts_of(reply.usage)):
@@ -159,6 +159,13 @@ def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
         alternatives=likely,
         thought=without_surrogates(thought),
     )
+
+
+def kept_apart(reply: Any) -> str | None:
+    """The field of a message in which a server has put the thought that it cut off; None where there is none."""
+    choice = next(iter(getattr(reply, "choices", None) or ()), None)
+    message = getattr(choice, "message", None)
+    return next((name for name in _THOUGHTS if _words(getattr(message, name, None))), None)
 
 
 def is_finished(completion: Completion) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Message, Sampling
+from notewriter.models.completions import kept_apart
 
 FIRST = {"return_prompt_text": True, "skip_special_tokens": False}
 """vLLM's parameters of a chat at which the reply has the prompt's text, and its own text whole."""
@@ -40,20 +41,13 @@ def as_raw(opening: str, text: str, sampling: Sampling) -> tuple[list[Message], 
     return [{"role": "user", "content": opening + text}], replace(sampling, raw=True, continues=False)
 
 
-def parted(reply: Any) -> str | None:
-    """The field in which a server returns the model's thoughts apart from its text; None if it does not."""
-    choice = next(iter(getattr(reply, "choices", None) or ()), None)
-    message = getattr(choice, "message", None)
-    return next((name for name in ("reasoning", "reasoning_content") if getattr(message, name, None)), None)
-
-
 def check_whole(reply: Any, address: str) -> None:
     """Check that a server has not taken the thoughts out of a text that is to be continued.
 
     Raises:
         UserError: it has.
     """
-    if name := parted(reply):
+    if name := kept_apart(reply):
         raise UserError(
             f"{address}: returns the model's thoughts apart (`{name}`), and this method continues the text that they "
             "belong to; start the server without a reasoning parser, or use a vLLM that returns the text of prompts "

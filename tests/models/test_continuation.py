@@ -77,7 +77,7 @@ def test_behind_a_reasoning_parser_the_first_part_is_a_raw_prompt_too():
     assert (first["prompt"], second["prompt"]) == (prompt_text(ASKED), prompt_text(ASKED) + BEGUN)
 
 
-@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "thinking"])
 @pytest.mark.parametrize("content", [None, "It was Oda."])
 def test_a_server_that_keeps_thoughts_apart_and_no_prompt_is_refused(field, content):
     def parted(reply, message, request):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from notewriter.models.served import options_of
 from notewriter.models.server import Server, serve
 
 SERVE_OPTIONS = {
@@ -21,5 +22,6 @@ def vllm_server(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A vLLM server of SmolLM2-135M-Instruct that runs until the session ends."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
-    with serve(str(smollm2), SERVE_OPTIONS, log=tmp_path_factory.mktemp("vllm") / "server.log") as server:
+    options = options_of(str(smollm2), SERVE_OPTIONS)
+    with serve(str(smollm2), options, log=tmp_path_factory.mktemp("vllm") / "server.log") as server:
         yield server

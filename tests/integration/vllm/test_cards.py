@@ -23,6 +23,8 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from notewriter.models.server import DEFAULT_ENVIRONMENT, free_ports
 from notewriter.training.publishing import publish
 
+pytestmark = pytest.mark.integration
+
 BASE = "owner/tiny"
 HERE = {"METHOD": "direct", "DATASET": "jsonl", "QUESTIONS": "questions.jsonl", "RUN": "run"}
 """What a reader puts in place of the words in capitals; this method has no index."""

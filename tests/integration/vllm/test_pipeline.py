@@ -1,6 +1,7 @@
 """Evaluation and pair building on a real vLLM server of a small model."""
 
 import asyncio
+import contextlib
 import json
 import re
 import signal
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from types import SimpleNamespace
 
+import jinja2
 import pytest
 from chat_families import TEMPLATES
 from real_templates import FAMILIES, template_of
@@ -25,6 +28,7 @@ from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Sampling
+from notewriter.models import continuation
 from notewriter.models.client import Client, Endpoint
 from notewriter.rollouts.prompts import Prompts
 from notewriter.training.inputs import chat_templates
@@ -138,6 +142,47 @@ def test_the_server_sees_the_tokens_that_training_sees_under_the_template_of_eve
         body = {"messages": messages, "chat_template": tokenizer.chat_template, "add_generation_prompt": generate}
         tokens = json.loads(ask(vllm_server, "/tokenize", {"model": vllm_server.model, **body}))["tokens"]
         assert [tokens] == chat_templates.render([messages], tokenizer, generate)
+
+
+ROLES = [
+    {"role": "system", "content": "You write notes."},
+    {"role": "user", "content": " Who opened “the bridge”?\n"},
+    {"role": "assistant", "content": "Mira Tolen."},
+    {"role": "observation", "content": "It is by the river. "},
+]
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if not FAMILIES[family].settings])
+def test_every_role_is_served_as_it_was_trained(vllm_server, smollm2, family):
+    """Gemma 4's template writes a list of parts, which vLLM would make of a text, otherwise than a text."""
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer.chat_template = template_of(family)
+    turns = []
+    for turn in ROLES:
+        # Not every template takes each role.
+        with contextlib.suppress(jinja2.TemplateError, UserError):
+            chat_templates.render([[*turns, turn, *([ROLES[1]] if turn["role"] == "system" else [])]], tokenizer)
+            turns.append(turn)
+    if not turns:
+        pytest.skip("writes today's date, and is not trained so")
+    trained = chat_templates.render([turns], tokenizer, generate=True)
+    body = {"model": vllm_server.model, "messages": turns, "chat_template": tokenizer.chat_template}
+    assert [json.loads(ask(vllm_server, "/tokenize", body))["tokens"]] == trained
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_that_is_continued_begins_with_the_tokens_of_its_chat(vllm_server, smollm2, family):
+    """As `continuation` sends it: the prompt's text, with none of the tokenizer's own tokens before it."""
+    body = {
+        "model": vllm_server.model,
+        "messages": ROLES[1:2],
+        "chat_template": template_of(family),
+        "chat_template_kwargs": FAMILIES[family].settings,
+    }
+    tokens = json.loads(ask(vllm_server, "/tokenize", body))["tokens"]
+    reply = json.loads(ask(vllm_server, "/v1/chat/completions", body | {"max_tokens": 1} | continuation.FIRST))
+    raw = {"model": vllm_server.model, "prompt": continuation.opening_of(SimpleNamespace(**reply))}
+    assert json.loads(ask(vllm_server, "/tokenize", raw | continuation.AS_IT_IS))["tokens"] == tokens
 
 
 @pytest.mark.parametrize("family", [family for family, known in FAMILIES.items() if known.settings])
