@@ -44,12 +44,13 @@ class StopsWhenDiverged:
         overflows = not 0 <= float(norm or 0) < math.inf or accelerator.optimizer_step_was_skipped
         self.skipped = self.skipped + 1 if overflows else 0
         if unlike_numbers:
-            self._stop("loss")
+            self.stop_diverged("loss")
         if overflows and (accelerator.mixed_precision != "fp16" or self.skipped > SKIPPED):
-            self._stop("gradient's norm")
+            self.stop_diverged("gradient's norm")
         return norm
 
-    def _stop(self, what: str) -> None:
+    def stop_diverged(self, what: str) -> None:
+        """Raise the error that names the step, and the last checkpoint with finite weights."""
         run = Path(self.args.output_dir)  # type: ignore[attr-defined]
         step = self.state.global_step + 1  # type: ignore[attr-defined]
         good = on_main_process(lambda: last_finite(run))

@@ -12,6 +12,7 @@ from trl.kernels.chunked_logprob import _use_triton
 from trl.trainer import utils
 
 from notewriter.ground.errors import UserError, writing
+from notewriter.training.contract import check_methods
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
 from notewriter.training.model import adapters, generation, weights
@@ -154,6 +155,7 @@ def _build(
     **options: Any,
 ) -> Any:
     """A trainer of TRL, of these columns of the splits."""
+    check_methods(kind)
     utils._use_triton = scores_labels_alone
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))

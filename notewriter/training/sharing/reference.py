@@ -176,7 +176,7 @@ class CachedReferenceTrainer(TakesTokens, DPOTrainer):
         for start in range(0, len(missing), CHUNK):
             rows = missing[start : start + CHUNK]
             progress = f"reference log-probs, {name} ({start + len(rows)} of {len(missing)})"
-            computed = self._score(dataset.select(rows), progress, batch_size)
+            computed = self.score_reference(dataset.select(rows), progress, batch_size)
             new = {keys[row]: pair for row, pair in zip(rows, computed, strict=True)}
             if self.accelerator.is_main_process:
                 write(folder, new)
@@ -185,7 +185,7 @@ class CachedReferenceTrainer(TakesTokens, DPOTrainer):
             dataset = dataset.add_column(column, [stored[key][place] for key in keys])
         return dataset
 
-    def _score(self, pairs: Dataset, progress: str, batch_size: int) -> list[tuple[float, float]]:
+    def score_reference(self, pairs: Dataset, progress: str, batch_size: int) -> list[tuple[float, float]]:
         """The reference's log-probs of chosen and rejected, of which every process computes a share.
 
         TRL's method hands them on in a file, which machines without a common disk do not see.

@@ -203,13 +203,13 @@ def test_compiled_models_share_prompts_and_learn_the_same(
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of pairs of each computation of the reference."""
     counts: list[int] = []
-    original = reference.CachedReferenceTrainer._score
+    original = reference.CachedReferenceTrainer.score_reference
 
     def count(self: reference.CachedReferenceTrainer, pairs: Dataset, *arguments: Any) -> list[tuple[float, float]]:
         counts.append(len(pairs))
         return original(self, pairs, *arguments)
 
-    monkeypatch.setattr(reference.CachedReferenceTrainer, "_score", count)
+    monkeypatch.setattr(reference.CachedReferenceTrainer, "score_reference", count)
     return counts
 
 

@@ -1,0 +1,54 @@
+"""What training overrides of other libraries, whose names and values may change with any of their releases.
+
+Checked once at the start, before an import of them fails, or a method that nobody calls any longer changes what is
+trained.
+"""
+
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from notewriter.ground.errors import UserError
+
+OVERRIDDEN = ("transformers", "trl", "peft", "accelerate")
+"""The packages of which training uses more than their public interface; pyproject.toml says which of their releases."""
+
+
+def check_versions() -> None:
+    """Check that the installed releases are those that training was written for.
+
+    Raises:
+        UserError: one is another, or missing; names the remedy.
+    """
+    needed = [Requirement(each) for each in requires("notewriter") or ()]
+    for requirement in needed:
+        if requirement.name not in OVERRIDDEN or requirement.marker is not None:
+            continue
+        try:
+            installed = version(requirement.name)
+        except PackageNotFoundError:
+            installed = "none"
+        if installed == "none" or not requirement.specifier.contains(installed, prereleases=True):
+            raise UserError(
+                f"{requirement.name}: {installed} is installed, and training needs {requirement.specifier}; run "
+                f"pip install '{requirement}'"
+            )
+
+
+def check_methods(trainer: type[Any]) -> None:
+    """Check that every private method that a trainer of ours overrides is one of the libraries' trainer.
+
+    Raises:
+        UserError: one is not: the library would no longer call it.
+    """
+    kinds = trainer.__mro__
+    ours = [kind for kind in kinds if kind.__module__.startswith("notewriter.")]
+    theirs = next(kind for kind in kinds if kind.__module__.startswith("trl."))
+    for kind in ours:
+        for name, value in vars(kind).items():
+            if name.startswith("_") and not name.startswith("__") and callable(value) and not hasattr(theirs, name):
+                raise UserError(
+                    f"trl {version('trl')}: its {theirs.__name__} has no {name}, which training overrides; install the "
+                    "releases that notewriter's constraints.txt names"
+                )
