@@ -40,12 +40,15 @@ FORMATS = {
     "a Weights & Biases key": r"\bwandb_v1_\w{20,}|(?i:wandb).{0,80}?\b[0-9a-f]{40}\b",
     "a provider's key": (
         r"\b(?:(?:gsk|r8|npm|fw|pcsk|rpa|jina|lin_api|ntn|glsa|sbp|flp|up|esecret|dop_v1|dckr_pat|tgp_v1|lsv2_[a-z]{2}"
-        r"|KGAT)_|(?:pplx|xai|llx|nvapi|tvly|fc|pa|al)-|hvs\.|BSA|dapi)"
+        r"|KGAT)_|(?:pplx|xai|llx|nvapi|tvly|fc|pa|al|ak|as)-|hvs\.|BSA|dapi)"
         r"(?=[A-Za-z0-9_-]*\d)[A-Za-z0-9_-]*[A-Za-z0-9]{20,}|\b[0-9a-f]{32}\.[A-Za-z0-9]{16}\b"
+        r"|JQQJ99[A-Za-z0-9]{20,}|\bv1\.[A-Za-z0-9_-]{60,}"
     ),
     "an authorization": (
         r"(?i:\bbearer)\s+(?=\S*[0-9])[\w.~+/-]*[A-Za-z0-9]{16,}"
         r"|(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:basic)\s+[\w+/-]{8,}"
+        r"|(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?=\S*[0-9])[\w.~+/-]*[A-Za-z0-9]{16,}"
+        r"|\bcurl\b.{0,200}?\s(?:-u|--user)[ =][\"']?[^\s:\"']+:[^\s\"']{6,}"
     ),
     "a cookie": (
         r"(?i:\b(?:set-)?cookie)[\"']?\s*[:=]\s*[\"']?[\w.$-]+=[^\s;,\"']{8,}"
@@ -72,9 +75,9 @@ NAMED = {
 }
 """What a name beside it makes a secret."""
 
+_NAMES = r"(?:key|token|secret|passw(?:or)?d|pwd|passphrase|credential|auth|session(?:_?id)?)s?"
 BESIDE_A_NAME = re.compile(
-    r"(?i:(?:key|token|secret|passw(?:or)?d|pwd|passphrase|credential|auth)s?)[\"']?\s*(?:[:=]|=>|\s)\s*[\"']?"
-    r"([A-Za-z0-9+/_.~-]{20,}={0,2})"
+    rf"(?i:--[\w-]*{_NAMES}\s+|{_NAMES}[\"']?\s*(?:[:=]|=>|,\s*[\"']value[\"']\s*:)\s*)[\"']?([A-Za-z0-9+/_.~-]{{20,}}={{0,2}})"
 )
 LIKE_A_KEY = re.compile(r"(?<![\w/+=.%-])([a-z]{2,10}[_-][A-Za-z0-9_-]{32,})(?![\w/])")
 """What begins as keys of new makers do: a short word, a mark, and then random characters of all three classes."""
@@ -227,7 +230,9 @@ def _is_random(value: str) -> bool:
     shares = [count / len(value) for count in Counter(value).values()]
     entropy = -sum(share * math.log2(share) for share in shares)
     unbroken = re.search(r"[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", value)
-    return bool(unbroken) and entropy >= LEAST_ENTROPY and len(re.findall(r"\d", value)) > 2 and not value.isdigit()
+    # Of letters alone, names in camel case have up to 4.2 bits.
+    least = LEAST_ENTROPY if len(re.findall(r"\d", value)) > 2 else 4.4
+    return bool(unbroken) and entropy >= least and not value.isdigit()
 
 
 def _search(pattern: re.Pattern[str], text: str) -> str | None:
