@@ -24,7 +24,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,7 +59,9 @@ class Hub(ThreadingHTTPServer):
 
     `moved` has old and new names of repositories, `gated` those that need a token. With `is_proxy` every answer is a
     web page. `served` counts the bytes of files that were sent, `ranges` has what was asked of them, `pace` is a pause
-    in seconds after each 64 kB, `encoding` the Content-Encoding that other servers than the Hub name.
+    in seconds after each 64 kB, `encoding` the Content-Encoding that other servers than the Hub name. `continues` is
+    what the rest of a file that is asked for becomes: one from `elsewhere` in it, of a `longer` file, or status 416.
+    `after_fault` is called after a reply that was cut, and `tag` is the ETag of all small files of the Hub.
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,9 @@ class Hub(ThreadingHTTPServer):
         self.is_proxy = False
         self.pace = 0.0
         self.encoding = ""
+        self.continues = ""
+        self.after_fault: Callable[[], None] = lambda: None
+        self.tag = ""
         self.served = 0
         self.ranges: list[str] = []
 
@@ -222,9 +227,16 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.server.ranges.append(self.headers.get("Range", ""))
         start, status = 0, 200
-        if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
+        found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        # As RFC 9110 wants it: the rest only of the same file.
+        if found and self.headers.get("If-Range", headers.get("ETag", "")) == headers.get("ETag", ""):
+            if self.server.continues == "416":
+                self._send(b"", {}, 416)
+                return
             start, status = int(found[1]), 206
-            headers = headers | {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+            asked = start + (self.server.continues == "elsewhere")
+            size = len(content) + (self.server.continues == "longer")
+            headers = headers | {"Content-Range": f"bytes {asked}-{size - 1}/{size}"}
         body = content[start:]
         self.send_response(status)
         for name, value in (headers | {"Content-Length": str(len(body)), "Accept-Ranges": "bytes"}).items():
@@ -235,6 +247,7 @@ class Handler(BaseHTTPRequestHandler):
         for place in range(0, len(body), CHUNK):
             if self.half and place > len(body) // 2:
                 self._cut()
+                self.server.after_fault()
                 return
             # Counted first: the client goes on as soon as it has the last of it.
             self.server.served += len(body[place : place + CHUNK])
@@ -313,7 +326,7 @@ class Handler(BaseHTTPRequestHandler):
                 linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{digest}"'}
                 self._send(b"", commit | linked | {"Location": f"{self.server.storage}/cdn/{digest}"}, 302)
             else:
-                self._send_file(content, commit | {"ETag": f'"{digest[:40]}"'})
+                self._send_file(content, commit | {"ETag": self.server.tag or f'"{digest[:40]}"'})
 
     def do_PUT(self) -> None:
         with self._noted() as body:

@@ -6,18 +6,23 @@ import gzip
 import hashlib
 import json
 import logging
+import lzma
 import os
+import re
 import shutil
+import stat
 import tarfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import httpx2
+from huggingface_hub.errors import FileMetadataError
 from tqdm import tqdm
 
 from notewriter.fetching.remote import TIMEOUT, Remote, check_reply, failures, look_up
@@ -37,6 +42,11 @@ OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 ATTEMPTS = 5
 """Connections that may break in a row without a byte arriving."""
+
+_BY_HAND = "unpack it yourself, look at it, and give the file with --path"
+
+SLOW_AFTER, SLOWEST = 60.0, 60_000
+"""A connection on which fewer bytes than these arrive in so many seconds counts as broken."""
 
 SPARE = 1 << 28
 """Bytes that stay free on the disk."""
@@ -241,10 +251,10 @@ def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
             while remote.size is None or file.tell() < remote.size:
                 before = file.tell()
                 try:
-                    _receive(remote, file, bar)
+                    _receive(remote, file, bar, path)
                     break
                 except httpx2.TransportError as error:
-                    failed = 0 if file.tell() > before else failed + 1
+                    failed = 0 if file.tell() - before > SLOWEST else failed + 1
                     if failed >= ATTEMPTS:
                         raise
                     logger.warning("%s: the connection broke (%s); going on", name, one_line(error))
@@ -261,24 +271,59 @@ def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
     return path
 
 
-def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]") -> None:
-    """Append to a file what it lacks of a remote one."""
+def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> None:
+    """Append to a file what it lacks of a remote one, or write it anew where the server has another one by now.
+
+    Raises:
+        httpx2.TransportError: the connection broke, or is too slow.
+        UserError: more comes than was announced, or than the disk has room for.
+    """
     # Where the size is not known, neither is whether all is there.
     there = file.tell() if remote.size else 0
-    headers = remote.headers | ({"Range": f"bytes={there}-"} if there else {})
+    headers = dict(remote.headers)
+    if there:
+        headers |= {"Range": f"bytes={there}-"} | ({"If-Range": remote.validator} if remote.validator else {})
     with (
         httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client,
         client.stream("GET", remote.url, headers=headers) as reply,
     ):
-        check_reply(reply)
-        if reply.status_code != httpx2.codes.PARTIAL_CONTENT:
-            # The server cannot resume.
+        if not (there and reply.status_code == httpx2.codes.REQUESTED_RANGE_NOT_SATISFIABLE):
+            # Before what is there is given up for it.
+            check_reply(reply)
+        is_rest = there and _is_rest(reply, remote, there)
+        if not is_rest:
             file.seek(0)
             file.truncate()
             bar.reset(remote.size)
+        if there and not is_rest and reply.status_code != httpx2.codes.OK:
+            # With nothing there, the whole file is asked for.
+            raise httpx2.RemoteProtocolError("the server has another file by now; it is sent anew")
+        if reply.status_code == httpx2.codes.PARTIAL_CONTENT and not there:
+            raise FileMetadataError("it answered with a part of it")
+        start, before = time.monotonic(), file.tell()
         for chunk in reply.iter_raw():
             file.write(chunk)
             bar.update(len(chunk))
+            if remote.size is not None and file.tell() > remote.size:
+                return
+            if time.monotonic() - start > SLOW_AFTER:
+                if file.tell() - before < SLOWEST:
+                    raise httpx2.ReadTimeout(f"less than {size_text(SLOWEST)} in {SLOW_AFTER:g} seconds")
+                if remote.size is None and free(path) < SPARE:
+                    raise UserError(f"{path}: more comes than the disk has room for; free some space")
+                start, before = time.monotonic(), file.tell()
+
+
+def _is_rest(reply: httpx2.Response, remote: Remote, there: int) -> bool:
+    """Whether a reply is what a file lacks after so many bytes: the same file's, and from there on."""
+    found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|\*)", reply.headers.get("Content-Range", ""))
+    return (
+        reply.status_code == httpx2.codes.PARTIAL_CONTENT
+        and found is not None
+        and int(found[1]) == there
+        and found[2] in ("*", str(remote.size))
+        and (not remote.validator.startswith('"') or reply.headers.get("ETag", remote.validator) == remote.validator)
+    )
 
 
 def _unpack(whole: Path, file: File, target: Path) -> None:
@@ -287,29 +332,30 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
     if not _is_packed(file):
         os.replace(whole, target)
         return
+    is_zip = address.endswith(".zip")
     # It appears when it is complete.
     unpacked = whole.with_suffix(".unpacked")
     shutil.rmtree(unpacked, ignore_errors=True)
     unpacked.mkdir()
     try:
-        if address.endswith(".zip"):
-            with zipfile.ZipFile(whole) as archive:
-                names = [name for name in archive.namelist() if _belongs(name, file)]
-                archive.extractall(unpacked, names)
-        elif file.member:
-            with tarfile.open(whole, "r|*") as tape:
-                tape.extractall(unpacked, (each for each in tape if _belongs(each.name, file)), filter="data")
+        if file.member:
+            found = _extract(address, file.member, _zip_members(whole) if is_zip else _tar_members(whole), unpacked)
         else:
-            with OPENERS[Path(address).suffix](whole) as source, open(unpacked / file.here, "wb") as copy:
-                shutil.copyfileobj(source, copy, 1 << 20)
-        found = next(unpacked.rglob(file.member or file.here), None)
-        if found is None:
-            raise UserError(f"{address}: contains no {file.member}; download it yourself and give the file with --path")
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError) as error:
+            found = unpacked / "file"
+            with OPENERS[Path(address).suffix](whole) as source:
+                _copy(source, found)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"{address}: cannot be unpacked ({one_line(error)}): it is encrypted, or compressed in a way that is not "
+            "known here; unpack it with another program and give the file with --path"
+        ) from error
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         whole.unlink()
         raise UserError(f"{address}: is damaged ({one_line(error)}); run the same command again") from error
+    if found is None:
+        raise UserError(f"{address}: contains no {file.member}; download it yourself and give the file with --path")
     if target.is_dir():
         shutil.rmtree(target)
     os.replace(found, target)
@@ -322,9 +368,80 @@ def _is_packed(file: File) -> bool:
     return bool(file.member) or (ending in OPENERS and not file.here.endswith(ending))
 
 
-def _belongs(name: str, file: File) -> bool:
-    """Whether a member of an archive is the wanted file, or in the wanted folder, wherever that is."""
-    return f"/{file.member}/" in f"/{name}/"
+Member = tuple[str, Callable[[], BinaryIO | None]]
+"""A member of an archive: its name, and what opens it; that returns None for one that is no file."""
+
+
+def _zip_members(path: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            # The upper half is of the system that packed it.
+            is_link = stat.S_ISLNK(info.external_attr >> 16)
+            yield info.filename, partial(_opened, archive, info, is_link)
+
+
+def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_link: bool) -> BinaryIO | None:
+    return None if is_link else archive.open(info)  # type: ignore[return-value]
+
+
+def _tar_members(path: Path) -> Iterator[Member]:
+    with tarfile.open(path, "r|*") as tape:
+        for each in tape:
+            # Of anything but a file there is no content, and a link would lead elsewhere.
+            name = each.name + ("/" if each.isdir() else "")
+            yield name, partial(tape.extractfile, each) if each.isfile() else lambda: None  # type: ignore[misc]
+
+
+def _extract(address: str, member: str, members: Iterable[Member], into: Path) -> Path | None:
+    """The wanted file or folder of an archive, wherever it is there, under a name of ours; None if it has none.
+
+    Nothing is written under a name that leads out of the folder: below it names are those of the archive, and checked.
+
+    Raises:
+        UserError: a wanted member has a name that is none, or is a link.
+    """
+    wanted = into / "member"
+    above: str | None = None
+    for name, opened in members:
+        path = f"/{name}"
+        if f"/{member}/" in path:
+            before, _, below = path.partition(f"/{member}/")
+        elif path.endswith(f"/{member}"):
+            before, below = path.removesuffix(f"/{member}"), ""
+        else:
+            continue
+        if above not in (None, before):
+            continue
+        # Of several that are called so, the first one is meant.
+        above = before
+        if name.endswith("/"):
+            continue
+        parts = below.split("/") if below else []
+        target = wanted.joinpath(*parts)
+        if any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts):
+            raise UserError(f"{address}: its member {name!r} has a name that leads elsewhere; {_BY_HAND}")
+        if target.is_dir() or any(parent.is_file() for parent in target.parents):
+            raise UserError(f"{address}: its member {name!r} is a file and a folder; {_BY_HAND}")
+        source = opened()
+        if source is None:
+            raise UserError(f"{address}: its member {name!r} is a link or no file; {_BY_HAND}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source:
+            _copy(source, target)
+    return wanted if wanted.exists() else None
+
+
+def _copy(source: Any, target: Path) -> None:
+    """Write what a stream has into a file.
+
+    Raises:
+        UserError: the disk has no room for it, as for what a small archive can stand for.
+    """
+    with open(target, "wb") as file:
+        while block := source.read(1 << 24):
+            file.write(block)
+            if free(target) < SPARE:
+                raise UserError(f"{target}: more is unpacked than the disk has room for; free some space")
 
 
 def _address(file: File) -> str:

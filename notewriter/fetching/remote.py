@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx2
 from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
@@ -20,9 +21,11 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.file_download import HfFileMetadata
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from notewriter.ground.errors import UserError, one_line
+from notewriter.models.connection import check_address
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,9 @@ MIRROR = "NOTEWRITER_MIRROR"
 
 TIMEOUT = 30.0
 """Seconds to wait for a server's reply."""
+
+_TAG = re.compile(r"(?!\.)[\w.+-]{1,256}", re.ASCII)
+"""An ETag or a commit: part of a file's name, and never a path."""
 
 _HUB = re.compile(r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 
@@ -50,6 +56,8 @@ class Remote:
         version: changes when the file does; empty if the server does not say.
         sha256: of its content, which the Hub knows of large files.
         commit: of its repository on the Hub.
+        validator: what `If-Range` asks for, so that the rest of a file comes only while it is the same file; empty
+            where the server gives nothing that does (the Hub's storage has other ETags than the Hub).
     """
 
     url: str
@@ -58,6 +66,7 @@ class Remote:
     version: str
     sha256: str = ""
     commit: str = ""
+    validator: str = ""
 
 
 def look_up(address: str, offline: str) -> Remote:
@@ -82,9 +91,8 @@ def _on_hub(address: re.Match[str]) -> Remote:
     kind = "dataset" if datasets else "model"
     url = hf_hub_url(repository, path, repo_type=kind, revision=revision, endpoint=constants.ENDPOINT)
     headers = build_hf_headers(token=get_token() or False) | {"Accept-Encoding": "identity"}
-    found = get_hf_file_metadata(url, timeout=TIMEOUT, headers=headers)
-    if found.commit_hash is None or found.etag is None:
-        raise FileMetadataError("its reply is not that of a Hub")
+    found = metadata(url, timeout=TIMEOUT, headers=headers)
+    assert found.etag and found.commit_hash
     moved = re.match(rf"{re.escape(constants.ENDPOINT)}/(?:datasets/)?([^/]+/[^/]+)/resolve/", found.location)
     if moved and moved[1] != repository:
         logger.warning("%s: has moved to %s", repository, moved[1])
@@ -99,6 +107,18 @@ def _on_hub(address: re.Match[str]) -> Remote:
     )
 
 
+def metadata(*arguments: Any, **options: Any) -> HfFileMetadata:
+    """The library's `get_hf_file_metadata`, of whose ETag and commit names of files are made, and checked therefore.
+
+    Raises:
+        FileMetadataError: they are none.
+    """
+    found = get_hf_file_metadata(*arguments, **options)
+    if not (_TAG.fullmatch(found.etag or "") and _TAG.fullmatch(found.commit_hash or "")):
+        raise FileMetadataError("its reply is not that of a Hub")
+    return found
+
+
 def _elsewhere(url: str) -> Remote:
     headers = {"Accept-Encoding": "identity"}
     with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
@@ -109,28 +129,39 @@ def _elsewhere(url: str) -> Remote:
                 pass
     check_reply(reply)
     length = reply.headers.get("Content-Length", "")
+    tag, modified = reply.headers.get("ETag", ""), reply.headers.get("Last-Modified", "")
     return Remote(
         url=url,
         headers=headers,
-        size=int(length) if length.isdecimal() else None,
-        version=reply.headers.get("ETag") or reply.headers.get("Last-Modified") or "",
+        size=int(length) if re.fullmatch("[0-9]{1,18}", length) else None,
+        version=tag or modified,
+        # A weak ETag does not promise the same bytes.
+        validator=tag if re.fullmatch('"[!-~]*"', tag) else "" if tag else modified,
     )
 
 
 def mirrored(address: str) -> str:
-    """An `https://` address, or where the mirror has it."""
-    mirror = os.environ.get(MIRROR)
+    """An `https://` address, or where the mirror has it.
+
+    Raises:
+        UserError: the mirror's address is none.
+    """
+    if mirror := os.environ.get(MIRROR):
+        check_address(mirror, MIRROR)
     return f"{mirror.rstrip('/')}/{address.partition('://')[2]}" if mirror else address
 
 
 def check_reply(reply: httpx2.Response) -> None:
-    """Refuse an error, and a page where a file is expected: what proxies and logins answer.
+    """Refuse an error, a page where a file is expected (what proxies and logins answer), and a way out of encryption.
 
     Raises:
         httpx2.HTTPStatusError: the status is one.
-        FileMetadataError: the reply is HTML.
+        FileMetadataError: the reply is HTML, or came over plain HTTP behind an address with HTTPS.
     """
     reply.raise_for_status()
+    schemes = [each.url.scheme for each in (*reply.history, reply)]
+    if "http" in schemes[1:] and schemes[0] == "https":
+        raise FileMetadataError("it leads from HTTPS to plain HTTP")
     if reply.headers.get("Content-Type", "").startswith("text/html"):
         raise FileMetadataError("it answered with a web page")
 
@@ -142,7 +173,9 @@ def failures(address: str, offline: str) -> Iterator[None]:
     Raises:
         UserError: in place of the errors of the libraries.
     """
-    host = constants.ENDPOINT if address.startswith("hf://") else "/".join(mirrored(address).split("/")[:3])
+    # Not checked here, where the error would be another one.
+    mirror = os.environ.get(MIRROR) or address
+    host = constants.ENDPOINT if address.startswith("hf://") else "/".join(mirror.split("/")[:3])
     try:
         yield
     except (httpx2.RequestError, OfflineModeIsEnabled, LocalEntryNotFoundError, DryRunError) as error:
@@ -150,6 +183,11 @@ def failures(address: str, offline: str) -> Iterator[None]:
         cause = error.__cause__ or error
         reason = one_line(cause)[:200] or type(cause).__name__
         raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
+    except httpx2.InvalidURL as error:
+        raise UserError(
+            f"{address}: {host} is not an address that can be asked ({one_line(error)[:200]}); correct "
+            "HF_ENDPOINT, or the proxy's in HTTPS_PROXY"
+        ) from error
     except GatedRepoError as error:
         raise UserError(
             f"{address}: is gated; accept its conditions at {_page(address)}, then log in with `hf auth login` "

@@ -4,12 +4,13 @@ A benchmark, a corpus and a ready-made index each say so beside their loader; `n
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
+from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
 HOME = "NOTEWRITER_HOME"
@@ -150,10 +151,20 @@ def home() -> Path:
     return Path(constants.HF_HOME) / "notewriter"
 
 
+class Origin(TypedDict):
+    """The part of an `origin.json` that is read: by name, what is recorded of each file."""
+
+    files: dict[str, dict[str, object]]
+
+
 def origin(folder: Path) -> dict[str, dict[str, object]]:
-    """By name, what is recorded of the files in a folder; nothing where nothing was fetched."""
-    try:
-        files = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))["files"]
-        return {name: dict(record) for name, record in files.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    """By name, what is recorded of the files in a folder; nothing where nothing was fetched.
+
+    Raises:
+        UserError: the record is damaged.
+    """
+    path = folder / ORIGIN
+    if not path.is_file():
         return {}
+    record: Origin = jsonl.read_object(path, Origin, "remove it: the files beside it are fetched again")
+    return record["files"]

@@ -2,13 +2,17 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -524,3 +528,197 @@ def test_the_archive_of_wiki_18_is_read_as_it_is_too(hub: Hub, tmp_path: Path) -
     records = [record for _, record in jsonl.read(tmp_path / "corpus" / "corpus.jsonl")]
     assert [record["text"] for record in records] == ["Text 0.", "Text 1.", "Text 2."]
     assert json.loads((tmp_path / "corpus" / "manifest.json").read_text())["skipped"] == {}
+
+
+# What a server or an archive says is not trusted
+
+
+def zipped(*members: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED, link: str = "") -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as archive:
+        for name, text in members:
+            archive.writestr(name, text)
+        if link:
+            info = zipfile.ZipInfo(link)
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(info, "/etc/passwd")
+    return content.getvalue()
+
+
+def taped(*members: tarfile.TarInfo, kind: str = "gz") -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode=f"w:{kind}") as tape:  # type: ignore[call-overload]
+        for member in members:
+            tape.addfile(member, io.BytesIO(bytes(member.size)))
+    return content.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, size
+    return info
+
+
+def headed(content: bytes, place: int, number: int) -> bytes:
+    """An archive with a number at a place of all its headers: 2 for the flags, 4 for the way of compression."""
+    for mark, before in ((b"PK\x03\x04", place), (b"PK\x01\x02", place + 2)):
+        pattern = re.escape(mark) + b"(.{%d}).." % before
+        value = number.to_bytes(2, "little")
+        content = re.sub(pattern, lambda at, head=mark, end=value: head + at[1] + end, content, flags=re.DOTALL)
+    return content
+
+
+TRAIN = ("strategyqa_train.json", b"[]")
+LZMA = zipped(("strategyqa_train.json", b"[" + b" " * 1000 + b"]"), method=zipfile.ZIP_LZMA)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (headed(zipped(TRAIN), 2, 1), r"cannot be unpacked \(File .* is encrypted"),
+        (headed(zipped(TRAIN), 4, 97), "cannot be unpacked"),
+        (LZMA[:60] + b"\xff" * 20 + LZMA[80:], "is damaged"),
+        (zipped(TRAIN)[:-10], "is damaged"),
+        (zipped(("readme", b"")), "contains no strategyqa_train.json"),
+        (zipped(link="strategyqa_train.json"), "is a link or no file; unpack it yourself"),
+    ],
+    ids=["encrypted", "exotic", "damaged LZMA", "cut", "without it", "link"],
+)
+def test_a_zip_that_cannot_be_unpacked_is_one_line(hub: Hub, content: bytes, told: str) -> None:
+    hub.publish(release("strategyqa").files[0].addresses[0], content)
+    with pytest.raises(UserError, match=rf"strategyqa_dataset.zip: .*{told}"):
+        unchecked("dataset", "strategyqa")
+    assert not release("strategyqa").folder.exists()
+
+
+@pytest.mark.parametrize("above", ["", "../../", "/", "deep/" * 300], ids=["none", "out", "root", "long"])
+def test_the_folders_above_a_member_make_no_path(hub: Hub, tmp_path: Path, above: str) -> None:
+    before = {path for path in tmp_path.parent.rglob("*") if "notewriter" not in path.parts}
+    hub.publish(release("strategyqa").files[0].addresses[0], zipped((f"{above}strategyqa_train.json", b"[1]")))
+    unchecked("dataset", "strategyqa", "--split", "train")
+    assert (release("strategyqa").folder / "strategyqa_train.json").read_bytes() == b"[1]"
+    assert {path for path in tmp_path.parent.rglob("*") if "notewriter" not in path.parts} == before
+
+
+@pytest.mark.parametrize(
+    ("below", "told"),
+    [
+        ([member("{name}/../../out")], "has a name that leads elsewhere"),
+        ([member("{name}//etc/passwd")], "has a name that leads elsewhere"),
+        ([member("{name}/a\\..\\b")], "has a name that leads elsewhere"),
+        ([member("{name}/a\nb")], "has a name that leads elsewhere"),
+        ([member("{name}/link", tarfile.SYMTYPE, "/etc")], "is a link or no file"),
+        ([member("{name}/link", tarfile.LNKTYPE, "../../x")], "is a link or no file"),
+        ([member("{name}/pipe", tarfile.FIFOTYPE)], "is a link or no file"),
+        ([member("{name}/a"), member("{name}/a/b")], "is a file and a folder"),
+    ],
+)
+def test_a_member_that_leads_elsewhere_is_refused_by_name(
+    hub: Hub, tmp_path: Path, below: list[tarfile.TarInfo], told: str
+) -> None:
+    abstracts = SOURCES["ircot-hotpotqa"].files
+    assert isinstance(abstracts, Release)
+    members = []
+    for each in below:
+        each = each.replace(name=each.name.replace("{name}", abstracts.files[0].here), deep=False)
+        members.append(each)
+    hub.publish(abstracts.files[0].addresses[0], taped(*members, kind="bz2"))
+    with pytest.raises(UserError, match=rf"its member .* {told}"):
+        unchecked("corpus", "ircot-hotpotqa")
+    assert not abstracts.folder.exists() and not (tmp_path / "out").exists()
+
+
+def test_what_unpacks_to_more_than_the_disk_has_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.publish(release("strategyqa").files[0].addresses[0], zipped(TRAIN))
+    monkeypatch.setattr(download, "free", lambda path: 0 if ".unpacked" in str(path) else 10**12)
+    with pytest.raises(UserError, match="more is unpacked than the disk has room for"):
+        unchecked("dataset", "strategyqa", "--split", "train")
+
+
+def test_a_part_of_a_file_that_has_changed_begins_anew(hub: Hub) -> None:
+    """The server's ETag is another one by now, and it sends the whole file; one without ETags says it by the length."""
+    popqa, old, new = release("popqa"), b"old" * 50_000, b"new" * 50_000
+    hub.publish_release(popqa, {"popQA.tsv": old})
+    hub.faults = [("GET /raw.githubusercontent.com", "half")]
+    hub.after_fault = lambda: hub.publish_release(popqa, {"popQA.tsv": new})
+    unchecked("dataset", "popqa")
+    assert (popqa.folder / "popQA.tsv").read_bytes() == new
+
+
+@pytest.mark.parametrize("answer", ["elsewhere", "longer", "416"])
+def test_a_part_that_the_server_does_not_continue_begins_anew(hub: Hub, answer: str) -> None:
+    popqa, content = release("popqa"), bytes(range(256)) * 1000
+    hub.publish_release(popqa, {"popQA.tsv": content})
+    hub.faults = [("GET /raw.githubusercontent.com", "half")]
+    hub.continues = answer
+    unchecked("dataset", "popqa")
+    assert (popqa.folder / "popQA.tsv").read_bytes() == content
+    assert [bool(asked) for asked in hub.ranges] == [False, True, False]
+
+
+def test_an_error_of_the_server_keeps_the_part_that_is_there(hub: Hub) -> None:
+    popqa, content = release("popqa"), bytes(range(256)) * 1000
+    hub.publish_release(popqa, {"popQA.tsv": content})
+    place = "GET /raw.githubusercontent.com"
+    hub.faults = [(place, "half"), (place, 503)]
+    with pytest.raises(UserError, match="answered with status 503; try later"):
+        unchecked("dataset", "popqa")
+    served = hub.served
+    unchecked("dataset", "popqa")
+    assert (popqa.folder / "popQA.tsv").read_bytes() == content and hub.served - served < len(content)
+
+
+def test_a_connection_that_is_too_slow_counts_as_broken(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.publish_release(release("popqa"), {"popQA.tsv": bytes(2_000_000)})
+    hub.pace = 0.2
+    monkeypatch.setattr(download, "SLOW_AFTER", 0.1)
+    monkeypatch.setattr(download, "SLOWEST", 10**6)
+    monkeypatch.setattr(download, "ATTEMPTS", 2)
+    with pytest.raises(UserError, match=r"cannot be reached \(less than 1 MB in 0.1 seconds\)"):
+        unchecked("dataset", "popqa")
+
+
+@pytest.mark.parametrize(
+    ("mirror", "told"),
+    [
+        ("http://[::1", "NOTEWRITER_MIRROR: 'http://\\[::1' is not the address"),
+        ("mirror.example", "NOTEWRITER_MIRROR: .* does not begin with http"),
+        ("http://me:secret@mirror.example", "NOTEWRITER_MIRROR: contains a user name or password"),
+        ("http://127.0.0.1:99999", "NOTEWRITER_MIRROR: "),
+    ],
+)
+@pytest.mark.usefixtures("hub")
+def test_an_address_of_a_mirror_that_is_none_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, mirror: str, told: str
+) -> None:
+    monkeypatch.setenv("NOTEWRITER_MIRROR", mirror)
+    with pytest.raises(UserError, match=told) as refused:
+        unchecked("dataset", "popqa")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"files": []}', '{"files": {"test.tsv": 1}}', "{}", "\xff"])
+def test_a_damaged_record_of_what_was_fetched_is_one_line(frames: Release, content: str) -> None:
+    unchecked("dataset", "frames")
+    (frames.folder / "origin.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=r"origin\.json.*; remove it: the files beside it are fetched again"):
+        unchecked("dataset", "frames")
+
+
+@pytest.mark.parametrize("tag", ['"../../../x"', '"a/b"', '".."', '"' + "a" * 300 + '"'])
+def test_an_etag_that_is_no_name_is_refused_before_a_file_is_called_so(hub: Hub, frames: Release, tag: str) -> None:
+    hub.tag = tag
+    with pytest.raises(UserError, match="its reply is not that of a Hub"):
+        unchecked("dataset", "frames")
+
+
+def test_hotpotqa_which_comes_over_plain_http_is_checked_by_its_hash() -> None:
+    plain = [
+        file
+        for releases in RELEASES.values()
+        for each in releases().values()
+        for file in each.files
+        if any(address.startswith("http://") for address in file.addresses)
+    ]
+    assert {file.split for file in plain} == {"dev", "train"}
+    assert all(len(file.sha256) == 64 and file.size for file in plain)
