@@ -168,7 +168,7 @@ class BatchConfiguration(_TrainingArguments):
         metadata={
             "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
             "that one configuration means the same training on one GPU and on eight (KTO's divergence is of the rows "
-            "that all processes score at once, and differs)."
+            "that all processes score at once, aot sorts those of one, and both differ)."
         },
     )
     keep_weights: bool = field(
