@@ -17,6 +17,7 @@ from annotated_types import Interval
 
 from notewriter.corpora.source import INSTALL, Document, Heading, Origin
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.text import word_spans, words_in
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -145,8 +146,8 @@ def _words(arguments: SplitArguments) -> Split:
     def split(document: Document) -> Iterator[Span]:
         window: list[Span] = []
         fresh = 0
-        for match in re.finditer(r"\S+", document.text):
-            window.append(match.span())
+        for span in word_spans(document.text):
+            window.append(span)
             fresh += 1
             if len(window) == arguments.size:
                 yield window[0][0], window[-1][1]
@@ -215,8 +216,8 @@ def _in_blocks(chunk_indices: Chunks) -> Chunks:
 
 
 def count_words(text: str) -> int:
-    """The number of words between white space."""
-    return len(text.split())
+    """The number of words (`ground.text.words_in`)."""
+    return len(words_in(text))
 
 
 def load_tokenizer(name: str | None) -> "Tokenizer":

@@ -9,6 +9,7 @@ from notewriter.data.dataset.contents import CHAINS
 from notewriter.data.options import ChainsArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.text import tokens
 from notewriter.methods.rearag import ACTIONS, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.actions import parse_steps
@@ -88,7 +89,7 @@ async def write_at_once(question: Question, rollout: Rollout) -> Chain:
     reply = await rollout.generate(
         TEACH_WITH_GOLD,
         question=question.question,
-        answer=question.answers[0],
+        answer=next((each for each in question.answers if tokens(each)), question.answers[0]),
         decomposition=question.metadata["decomposition"],
         evidence=question.supporting_facts,
     )

@@ -9,10 +9,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from notewriter.evaluation.metrics.text import token_f1
-from notewriter.evaluation.notes import ANSWER, FACTS, first_words, note_quality
+from notewriter.evaluation.metrics.text import f1_of
+from notewriter.evaluation.notes import ANSWER, FACTS, note_quality
 from notewriter.ground.records import Message, Passage, Question
-from notewriter.ground.text import normalise
+from notewriter.ground.text import first_words, holds, normalise, tokens
 from notewriter.rollouts.controls import first_sentences, with_more
 from notewriter.rollouts.method import Kind
 from notewriter.rollouts.parsing import parse_note
@@ -62,8 +62,8 @@ async def gold_status(question: Question, variables: Mapping[str, Any], search: 
 
 
 async def gold_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The gold answer, whether the prompt tells it or not (`told_answer`); None if empty, as of an unanswerable one."""
-    return question.answers[0].strip() or None
+    """The gold answer, whether the prompt tells it or not (`told_answer`); None where no answer has a word."""
+    return next((answer.strip() for answer in question.answers if tokens(answer)), None)
 
 
 WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[str | None]]] = {
@@ -120,7 +120,7 @@ def at_hand(question: Question, variables: Mapping[str, Any]) -> Question:
     """
     texts = [variables.get("note", ""), *(passage.text for passage in variables["passages"])]
     facts = [fact for paragraph in _known_facts(question, variables) for fact in paragraph]
-    answers = [answer for answer in _named_answers(question) if _has_answer("\n".join(texts), answer)]
+    answers = [answer for answer in _named_answers(question) if holds("\n".join(texts), answer)]
     return replace(question, supporting_facts=tuple(facts), answers=tuple(answers))
 
 
@@ -135,7 +135,7 @@ def reference_score(note: str, question: Question, words: int | None = None) -> 
     """
     quality = note_quality(note if words is None else first_words(note, words), question)
     if words is None and FACTS in quality:
-        quality[FACTS] = token_f1(note, " ".join(question.supporting_facts))
+        quality[FACTS] = f1_of(tokens(note), tokens(" ".join(question.supporting_facts)))
     halves = [quality[name] for name in (FACTS, ANSWER) if name in quality]
     return fmean(halves) if halves else None
 
@@ -150,7 +150,7 @@ def document_note_score(reply: str, question: Question, variables: Mapping[str, 
     if note is None:
         return 0.0
     facts = _new_facts(question, variables)
-    return token_f1(note, " ".join(facts)) if facts else float(not note)
+    return f1_of(tokens(note), tokens(" ".join(facts))) if facts else float(not note)
 
 
 Paragraphs = list[list[str]]
@@ -163,11 +163,7 @@ def _written(paragraphs: Paragraphs) -> str | None:
 
 def _named_answers(question: Question) -> tuple[str, ...]:
     """The gold answers that are no yes or no."""
-    return tuple(answer for answer in question.answers if normalise(answer) not in {"", "yes", "no"})
-
-
-def _has_answer(text: str, answer: str) -> bool:
-    return f" {normalise(answer)} " in f" {normalise(text)} "
+    return tuple(answer for answer in question.answers if tokens(answer) and normalise(answer) not in {"yes", "no"})
 
 
 def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:

@@ -20,11 +20,11 @@ from notewriter.artifacts.run_record import read_inputs
 from notewriter.artifacts.traces import Trace, read_traces
 from notewriter.datasets import load_questions
 from notewriter.evaluation import metrics
-from notewriter.evaluation.notes import WORDS, first_words, note_scores
+from notewriter.evaluation.notes import WORDS, note_scores
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise
+from notewriter.ground.text import first_words, normalise, words_in
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
 from notewriter.retrieval.steps.shuffle import shuffled
@@ -125,11 +125,11 @@ def control_notes(
     notes: dict[str, dict[str, str]] = {name: {} for name in names}
     for place, each in enumerate(tqdm(read, desc="controls", unit=" questions", leave=False, delay=2)):
         passages = list(each.passages)
-        budget = len(each.note.split()) if words is None else words
+        budget = len(words_in(each.note)) if words is None else words
         for name in names:
             if name == OTHER:
                 others = [*read[place + 1 :], *read[:place]]
-                note = next((other.note for other in others if len(other.note.split()) >= budget), "")
+                note = next((other.note for other in others if len(words_in(other.note)) >= budget), "")
                 notes[name][each.question.id] = first_words(note or (others[0].note if others else ""), budget)
             else:
                 notes[name][each.question.id] = writers[name](each.question, passages, budget)

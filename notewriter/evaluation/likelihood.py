@@ -17,6 +17,7 @@ from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Passage, Question, Sampling
+from notewriter.ground.text import first_words, words_in
 from notewriter.methods.vanilla import ANSWER
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments, Roles, served_models
@@ -72,8 +73,8 @@ async def note_gain(question: Question, note: str, reader: Resources, words: int
 
     An empty note gains 0. The likeliest gold answer may be another one without the note.
     """
-    if words is not None and len(note.split()) > words:
-        note = " ".join(note.split()[:words])
+    if words is not None and len(words_in(note)) > words:
+        note = first_words(note, words)
     with_note, without = await asyncio.gather(
         answer_likelihood(question, note, reader), answer_likelihood(question, "", reader)
     )

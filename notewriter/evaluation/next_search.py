@@ -16,7 +16,7 @@ from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import is_yes_no, normalise
+from notewriter.ground.text import first_words, is_yes_no, normalise
 from notewriter.ground.typed import shown
 from notewriter.models.checkpoint import without_hub
 from notewriter.retrieval.chain import Chain, Part, find, only_local, parts_of
@@ -57,7 +57,7 @@ async def further_passages(
         search: the index.
         words: how many words of the note go into the query; None for all.
     """
-    query = " ".join([*note.split()[:words], question.question])
+    query = f"{first_words(note, words)} {question.question}".lstrip()
     found = await search(query, k + len(seen))
     return [passage for passage in found if passage.id not in seen][:k]
 

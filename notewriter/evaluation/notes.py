@@ -5,7 +5,7 @@ from collections import Counter
 
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.records import Question
-from notewriter.ground.text import normalise
+from notewriter.ground.text import first_words, holds, tokens, words_in
 
 FACTS, ANSWER, WORDS, DENSITY = "note_fact_recall", "note_has_answer", "note_words", "note_density"
 
@@ -33,25 +33,24 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
     """Measure a note against a question's gold answers and supporting facts, without a model.
 
     Returns:
-        `note_fact_recall`: the share, in [0, 1], of a supporting fact's SQuAD-normalised tokens (as a multiset) that
-            occur in the note, averaged over the facts. Left out where no fact has a token.
-        `note_has_answer`: 1.0 if a normalised gold answer occurs in the normalised note as whole words, else 0.0. Left
-            out where no answer has a token.
-        `note_words`: the length of the note in whitespace-separated words.
+        `note_fact_recall`: the share, in [0, 1], of a supporting fact's tokens (`ground.text.tokens`, as a multiset)
+            that occur in the note, averaged over the facts. Left out where no fact has a token.
+        `note_has_answer`: 1.0 if the tokens of a gold answer occur in a row in the note, else 0.0. Left out where no
+            answer has a token.
+        `note_words`: the length of the note in words (`ground.text.words_in`).
 
     Copying every passage maximises recall, so read it together with `note_words`, or at equal words (`note_scores`, and
     `notewriter.evaluation.controls` for notes without a model of as many words).
     """
     quality = {}
-    normalised = normalise(note)
-    tokens = Counter(normalised.split())
-    recalls = [(fact & tokens).total() / fact.total() for fact in _facts(question.supporting_facts)]
+    written = Counter(tokens(note))
+    recalls = [(fact & written).total() / fact.total() for fact in _facts(question.supporting_facts)]
     if recalls:
         quality[FACTS] = sum(recalls) / len(recalls)
-    answers = [answer for answer in map(normalise, question.answers) if answer]
+    answers = [answer for answer in question.answers if tokens(answer)]
     if answers:
-        quality[ANSWER] = float(any(f" {answer} " in f" {normalised} " for answer in answers))
-    quality[WORDS] = float(len(note.split()))
+        quality[ANSWER] = float(any(holds(note, answer) for answer in answers))
+    quality[WORDS] = float(len(words_in(note)))
     return quality
 
 
@@ -63,16 +62,16 @@ def note_scores(note: str, question: Question) -> dict[str, float]:
 def note_worth(note: str, question: Question) -> dict[str, float]:
     """`note_quality` of a note and of its first 20, 40 and 80 words, and its density.
 
-    `note_density` is the share of the note's normalised tokens that belong to a supporting fact, each token of the
+    `note_density` is the share of the note's tokens that belong to a supporting fact, each token of the
     facts used once; 0 for an empty note, left out where no fact has a token.
     """
     scores = note_quality(note, question)
     for words in BUDGETS:
         scores |= _within(note, question, words)
     if facts := _facts(question.supporting_facts):
-        tokens = Counter(normalise(note).split())
+        written = Counter(tokens(note))
         evidence = sum(facts, Counter())
-        scores[DENSITY] = (tokens & evidence).total() / max(1, tokens.total())
+        scores[DENSITY] = (written & evidence).total() / max(1, written.total())
     return scores
 
 
@@ -81,12 +80,7 @@ def _within(note: str, question: Question, words: int) -> dict[str, float]:
     return {f"{name}_{words}": quality[name] for name in (FACTS, ANSWER) if name in quality}
 
 
-def first_words(note: str, words: int) -> str:
-    """The first words of a note."""
-    return " ".join(note.split()[:words])
-
-
 @functools.lru_cache(maxsize=1024)
 def _facts(facts: tuple[str, ...]) -> list[Counter[str]]:
     """The tokens of each supporting fact that has any; remembered for the question's other notes."""
-    return [tokens for fact in facts if (tokens := Counter(normalise(fact).split()))]
+    return [counted for fact in facts if (counted := Counter(tokens(fact)))]

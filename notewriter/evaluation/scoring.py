@@ -14,6 +14,7 @@ from notewriter.evaluation.notes import note_scores
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.text import words_in
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.resources import Resources
@@ -67,7 +68,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         prompt_tokens=sum(completion.prompt_tokens for completion in completions),
         completion_tokens=sum(completion.completion_tokens for completion in completions),
         words_retrieved=sum(step.words for step in trace.retrievals),
-        words_answered_from=len(reference.split()),
+        words_answered_from=len(words_in(reference)),
         gold_documents=gold_documents(question),
         counts=trace.counts,
         metadata=question.metadata,

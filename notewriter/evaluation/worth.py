@@ -37,12 +37,12 @@ from notewriter.evaluation.next_search import FURTHER, Noted, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
 from notewriter.evaluation.next_search import scores_of as next_search_scores
-from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, first_words, note_quality, note_worth
+from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, note_quality, note_worth
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
-from notewriter.ground.text import is_yes_no
+from notewriter.ground.text import first_words, is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page

@@ -3,10 +3,11 @@
 from statistics import fmean
 
 from notewriter.artifacts.notes import Notes
-from notewriter.evaluation.notes import FACTS, first_words, note_quality
+from notewriter.evaluation.notes import FACTS, note_quality
 from notewriter.experiments.experiment import BEST, Experiment
 from notewriter.experiments.values import metric_shown, score
 from notewriter.ground.records import Question
+from notewriter.ground.text import first_words, words_in
 from notewriter.pages import charts
 
 PLOTS = 2
@@ -85,7 +86,7 @@ def facts_over_words(experiment: Experiment, notes: Notes) -> str:
         if row["cell"] in experiment.notes and row["facts"]:
             question = Question(row["question_id"], row["question"], (), supporting_facts=tuple(row["facts"]))
             place = (row["set"], row["cell"])
-            lengths.setdefault(place, []).append(len(row["note"].split()))
+            lengths.setdefault(place, []).append(len(words_in(row["note"])))
             for words in CURVE:
                 quality = note_quality(first_words(row["note"], words), question)
                 if FACTS in quality:

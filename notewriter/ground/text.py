@@ -1,15 +1,36 @@
-"""Text that UTF-8 can encode, its hash, normal form and sentences, and the titles of pages."""
+"""Text that UTF-8 can encode, its hash, normal form, words and sentences, and the titles of pages."""
 
+from __future__ import annotations
+
+import functools
 import re
 import string
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-# The full stop of "No. 5" ends no sentence, that of the answer "No." does.
+from notewriter.ground.lazy import Lazy
+
+if TYPE_CHECKING:
+    import regex
+else:
+    regex = Lazy("regex")
+
+# The full stop of "No. 5" ends no sentence, that of the answer "No." does. The full stops of other scripts need no
+# space after them: Chinese and Japanese, Devanagari's danda, Urdu, Arabic, Burmese, Khmer, Ethiopic, Armenian.
 _SENTENCE_END = re.compile(
     r"[.!?](?<!\b(?:No|Op)\.(?=\s\d))(?<!\bNos\.(?=\s\d))[\"'\u2019\u201d)\]*_]*(?=\s+[^\sa-z])|\n"
+    r"|[\u3002\uff01\uff1f\uff61\u0964\u0965\u06d4\u061f\u104b\u17d4\u1362\u0589]+"
+    r"[\"'\u2019\u201d)\]\u300d\u300f\uff09]*"
 )
+
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70\p{Line_Break=SA}"
+"""Characters of scripts that have no space between words, for a class of `regex`.
+
+Chinese characters, kana, and Unicode's class SA: Thai, Lao, Khmer, Burmese and the scripts near them.
+"""
 _ABBREVIATION = re.compile(
     r"\b(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Mt|Ft|Vol|vs|etc|Inc|Ltd|Corp|Co|Bros|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rev|"
     r"Jan|Feb|Mar|Apr|Aug|Sept|Sep|Oct|Nov|Dec|approx|ca|c)\.$"
@@ -37,6 +58,83 @@ def normalise(text: str) -> str:
     no space, so "Betty-Cohen" becomes "bettycohen".
     """
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text: what stands between white space, and of scripts without spaces each character.
+
+    A character has its marks, and the punctuation beside it; together, the words of a piece between white space are
+    that piece. Word processors and the scorers of Chinese and Japanese benchmarks (CMRC 2018, MLQA) count so too.
+    """
+    words = text.split()
+    if text.isascii() or not _unspaced().search(text):
+        return words
+    return [part for word in words for part in _parts().findall(word)]
+
+
+def word_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where each word of a text (`words_in`) begins and ends."""
+    for piece in re.finditer(r"\S+", text):
+        end = piece.start()
+        for word in words_in(piece[0]):
+            start, end = end, end + len(word)
+            yield start, end
+
+
+def first_words(text: str, count: int | None) -> str:
+    """The first words of a text (`words_in`), all of them for None, with single spaces where it has white space."""
+    kept: list[str] = []
+    for piece in text.split():
+        words = words_in(piece)
+        if count is not None:
+            words, count = words[:count], max(0, count - len(words))
+        if not words:
+            break
+        kept.append("".join(words))
+    return " ".join(kept)
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text for comparisons, in SQuAD's normal form (`normalise`), whichever its script.
+
+    Beyond ASCII, compatibility forms become plain ones (NFKC), quotation marks and other punctuation around a word is
+    left out, and each character of a script without spaces is a word.
+    """
+    if text.isascii():
+        return normalise(text).split()
+    return [part for word in normalise(unicodedata.normalize("NFKC", text)).split() for part in _bare(word)]
+
+
+def holds(text: str, words: str) -> bool:
+    """Whether a text holds the words of another one in a row (`tokens`); false for one without words."""
+    wanted = " ".join(tokens(words))
+    return bool(wanted) and f" {wanted} " in f" {' '.join(tokens(text))} "
+
+
+def _bare(word: str) -> list[str]:
+    if word.isascii():
+        return [word]
+    if _unspaced().search(word):
+        return [bare for part in _parts().findall(word) for bare in _inner(part)]
+    # A dash between spaces stays a word, as for SQuAD, and so does a symbol.
+    return _inner(word) or ([] if regex.fullmatch(r"[\p{P}--\p{Pd}]+", word, regex.V1) else [word])
+
+
+def _inner(word: str) -> list[str]:
+    found = regex.search(r"\w(?:.*\w)?", word)
+    return [found[0]] if found else []
+
+
+@functools.cache
+def _unspaced() -> regex.Pattern[str]:
+    return regex.compile(rf"(?=\w)[{UNSPACED}]")
+
+
+@functools.cache
+def _parts() -> regex.Pattern[str]:
+    """A character of a script without spaces with its marks and punctuation, or what stands between such characters."""
+    unspaced = rf"(?=\w)[{UNSPACED}]"
+    return regex.compile(rf"[^\w\s]*{unspaced}\p{{M}}*[^\w\s]*|(?:(?!{unspaced})\S)+")
 
 
 def page_title(page: str) -> str:

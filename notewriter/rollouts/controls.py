@@ -18,7 +18,7 @@ from notewriter.artifacts.traces import Retrieval, read_traces
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise, paragraphs, places_of, sentences_in
+from notewriter.ground.text import first_words, paragraphs, places_of, sentences_in, tokens, words_in
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
 from notewriter.retrieval import encoders
@@ -73,11 +73,11 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
     """The sentences of the passages, those that share most words with the question first.
 
     A shared word counts by its rarity among the sentences at hand, log(1 + sentences / sentences with it). Words are
-    compared in SQuAD's normalisation; equal sentences stay in the order of the passages.
+    compared as tokens (`ground.text.tokens`); equal sentences stay in the order of the passages.
     """
     sentences = _sentences(passages)
-    asked = set(normalise(question.question).split())
-    shared = [asked.intersection(normalise(sentence).split()) for sentence in sentences]
+    asked = set(tokens(question.question))
+    shared = [asked.intersection(tokens(sentence)) for sentence in sentences]
     frequency = Counter(token for each in shared for token in each)
     # Summed in one order, so that sentences with the same words tie.
     scores = [sum(math.log1p(len(shared) / frequency[token]) for token in sorted(each)) for each in shared]
@@ -108,9 +108,9 @@ def hard_negative(question: Question, passages: Sequence[Passage], words: int | 
 def with_more(lines: Sequence[str], sentences: Iterable[str], words: int) -> list[str]:
     """Lines, and then the sentences that are not among them, as long as whole ones fit within a number of words."""
     written = list(lines)
-    left = words - sum(len(line.split()) for line in written)
+    left = words - sum(len(words_in(line)) for line in written)
     for sentence in sentences:
-        size = len(sentence.split())
+        size = len(words_in(sentence))
         if size <= left and not any(sentence in line or line in sentence for line in written):
             written.append(sentence)
             left -= size
@@ -268,7 +268,7 @@ def _replies_in(run: Path) -> Replies:
 
 def _words_of(stage: Stage, reply: str) -> int:
     reply = after_thinking(reply)
-    return len(((parse_note(reply) or "") if stage.kind == "document note" else reply).split())
+    return len(words_in((parse_note(reply) or "") if stage.kind == "document note" else reply))
 
 
 def _sentences(passages: Sequence[Passage]) -> list[str]:
@@ -291,7 +291,7 @@ def _cut(sentences: Sequence[str], words: int | None, between: str = " ") -> str
     kept: list[str] = []
     left = words
     for sentence in sentences:
-        part = sentence.split()[:left]
-        left = None if left is None else left - len(part)
-        kept += [" ".join(part)] if part else []
+        part = first_words(sentence, left)
+        left = None if left is None else left - len(words_in(part))
+        kept += [part] if part else []
     return between.join(kept)

@@ -13,7 +13,7 @@ from pathlib import Path
 from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise, sentences_in
+from notewriter.ground.text import first_words, sentences_in, tokens, words_in
 from notewriter.retrieval.encoders import similarities
 
 SCHEMA = "notewriter/regression/1"
@@ -56,7 +56,7 @@ class Regression:
         weights = [self.weights.get(name, 0.0) for name in names_of(self.encoder)]
         scores = [math.fsum(weight * value for weight, value in zip(weights, row, strict=True)) for row in table]
         ranked = sorted(range(len(sentences)), key=lambda place: -scores[place])
-        return " ".join(" ".join(sentences[place] for place in ranked).split()[:words])
+        return first_words(" ".join(sentences[place] for place in ranked), words)
 
 
 def names_of(encoder: str | None) -> tuple[str, ...]:
@@ -70,29 +70,29 @@ def features(
     """The sentences of passages, and a row of features for each (`names_of`).
 
     Overlaps are shares of the question's words, each by its rarity among the sentences, log(1 + sentences / sentences
-    with it); words are compared in SQuAD's normalisation.
+    with it); words are compared as tokens (`ground.text.tokens`).
     """
     texts = [sentences_in(passage.text) for passage in passages]
-    tokens = [[set(normalise(sentence).split()) for sentence in each] for each in texts]
-    count = sum(map(len, tokens))
-    frequency = Counter(token for each in tokens for words in each for token in words)
-    asked = set(normalise(question.question).split())
+    found = [[set(tokens(sentence)) for sentence in each] for each in texts]
+    count = sum(map(len, found))
+    frequency = Counter(token for each in found for words in each for token in words)
+    asked = set(tokens(question.question))
     rarity = {token: math.log1p(count / max(1, frequency[token])) for token in sorted(asked)}
     total = math.fsum(rarity.values()) or 1.0
 
     def overlap(words: Iterable[str]) -> float:
         return math.fsum(rarity[token] for token in asked.intersection(words)) / total
 
-    titles = [f" {normalise(passage.title.partition(' (')[0])} " for passage in passages]
-    whole = [f" {normalise(passage.text)} " for passage in passages]
+    titles = [_in_a_row(passage.title.partition(" (")[0]) for passage in passages]
+    whole = [_in_a_row(passage.text) for passage in passages]
     table = []
     for rank, (sentences, title) in enumerate(zip(texts, titles, strict=True)):
         others = [other for other in titles if other.strip() and other != title]
         mentioned = any(title in text for place, text in enumerate(whole) if place != rank) and bool(title.strip())
         for place, sentence in enumerate(sentences):
-            words, text = tokens[rank][place], f" {normalise(sentence)} "
-            seen = set[str]().union(*tokens[rank][:place], asked, title.split())
-            written = sentence.split()
+            words, text = found[rank][place], _in_a_row(sentence)
+            seen = set[str]().union(*found[rank][:place], asked, title.split())
+            written = words_in(sentence)
             row = [
                 *(rank == 0, rank == 1, 1 / (1 + rank), place == 0, place == 1, 1 / (1 + place)),
                 *(overlap(words), overlap(whole[rank].split()), overlap(title.split())),
@@ -109,6 +109,10 @@ def features(
         near = similarities(question.question, titled, encoder)
         table = [[*row, value] for row, value in zip(table, near, strict=True)]
     return sentences, table
+
+
+def _in_a_row(text: str) -> str:
+    return f" {' '.join(tokens(text))} "
 
 
 def fitted(read: Iterable[tuple[Question, Sequence[Passage]]], encoder: str | None = None) -> Regression:

@@ -9,7 +9,7 @@ from typing import Any
 from notewriter.artifacts.traces import Control, Found, Generation, Retrieval, Trace
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
-from notewriter.ground.text import places_of, without_surrogates
+from notewriter.ground.text import places_of, without_surrogates, words_in
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.controls import Player, empty
 from notewriter.rollouts.method import Stage
@@ -48,7 +48,7 @@ class Rollout:
         passages, parts = await find(self.resources.retriever, query, top_k, self.question)
         results = [Found(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
-        words = sum(len(passage.text.split()) for passage in passages)
+        words = sum(len(words_in(passage.text)) for passage in passages)
         facts = places_of(self.question.supporting_facts, [passage.text for passage in passages])
         self.trace.steps.append(Retrieval(query, top_k, results, seconds, words, facts, parts or None))
         return passages

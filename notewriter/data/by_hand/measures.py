@@ -8,6 +8,7 @@ from notewriter.artifacts.hand_labels import HandLabel
 from notewriter.data.by_hand.items import Item
 from notewriter.evaluation.agreement import agreement
 from notewriter.ground.errors import UserError
+from notewriter.ground.text import words_in
 from notewriter.pages.tables import Table
 
 Labels = Mapping[str, Mapping[str, HandLabel]]
@@ -46,7 +47,7 @@ class Raters(NamedTuple):
 
 def length_gap(item: Item) -> str:
     """By how much the longer of an item's texts is longer."""
-    shorter, longer = sorted(len(text.split()) for text in item.texts)
+    shorter, longer = sorted(len(words_in(text)) for text in item.texts)
     return next(name for bound, name in GAPS if longer <= bound * max(1, shorter))
 
 
@@ -141,7 +142,7 @@ def _leanings(items: Mapping[str, Item], ratings: Ratings, labels: Mapping[str, 
     yield str(len(ratings))
     decided = {item: text for item, text in ratings.items() if text != NEITHER}
     yield f"{1 - len(decided) / len(ratings):.3f}"
-    lengths = {item: [len(text.split()) for text in items[item].texts] for item in decided}
+    lengths = {item: [len(words_in(text)) for text in items[item].texts] for item in decided}
     yield _share(
         [
             (lengths[item][text] == max(lengths[item]), items[item].question_id)

@@ -4,13 +4,13 @@ Every drop has a reason, and reasons are counted. `faults` does the same for pai
 """
 
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import regex
 from rensa import RMinHash, RMinHashLSH
 
 from notewriter.artifacts.statistics import Hygiene, Overlap
@@ -19,7 +19,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.text import normalise
+from notewriter.ground.text import normalise, words_in
 
 NEAR = 0.7
 """The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""
@@ -196,8 +196,8 @@ def _name(other: Seen) -> tuple[str, str | None]:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, in lower case."""
-    return tuple(re.findall(r"\w+", text.casefold()))
+    """The words of a text (`ground.text.words_in`), in lower case and without punctuation."""
+    return tuple(words_in(" ".join(regex.findall(r"\w+", text.casefold()))))
 
 
 def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import words_in
 from notewriter.models import Role
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.resources import Resources
@@ -237,7 +238,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
 
 def is_within_gap(one: str, other: str, gap: float | None) -> bool:
     """Whether the lengths of two texts in words differ by at most a share `gap` of the longer one; None allows all."""
-    shorter, longer = sorted(len(text.split()) for text in (one, other))
+    shorter, longer = sorted(len(words_in(text)) for text in (one, other))
     return gap is None or longer - shorter <= gap * longer
 
 

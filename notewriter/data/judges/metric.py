@@ -1,7 +1,10 @@
 """The task's metric scores answers."""
 
+from dataclasses import replace
+
 from notewriter.data.judges.case import Case, Verdict, by_score, judge
 from notewriter.evaluation.metrics import score
+from notewriter.ground.text import tokens
 
 
 @judge("answer")
@@ -14,6 +17,13 @@ async def metric(case: Case) -> Verdict:
 
 
 def answer_score(case: Case, answer: str) -> float:
-    """The F1 of an answer, or the first metric of a family without F1; in [0, 1]."""
-    scores = score(case.rules.family, answer, case.question)
+    """The F1 of an answer, or the first metric of a family without F1; in [0, 1].
+
+    Gold answers without a word, as "$" of some of MuSiQue's training questions, do not count here, although by the
+    benchmark's rules any answer without words equals them; an answer without a word is wrong.
+    """
+    golds = tuple(gold for gold in case.question.answers if tokens(gold))
+    if not (golds and tokens(answer)):
+        return 0.0
+    scores = score(case.rules.family, answer, replace(case.question, answers=golds))
     return scores.get("f1", next(iter(scores.values())))

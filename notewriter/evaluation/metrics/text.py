@@ -17,7 +17,11 @@ def token_f1(prediction: str, gold: str) -> float:
 
     Source: SQuAD (Rajpurkar et al., 2016), section 6.1.
     """
-    predicted, expected = normalise(prediction).split(), normalise(gold).split()
+    return f1_of(normalise(prediction).split(), normalise(gold).split())
+
+
+def f1_of(predicted: Sequence[str], expected: Sequence[str]) -> float:
+    """F1 of two multisets of words, in [0, 1]; 0 where they share none."""
     shared = (Counter(predicted) & Counter(expected)).total()
     if shared == 0:
         return 0.0

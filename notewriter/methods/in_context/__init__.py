@@ -1,6 +1,7 @@
 """In-context: as much of the corpus as fits in the prompt."""
 
 from notewriter.ground.records import Passage
+from notewriter.ground.text import words_in
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.rollout import Rollout
 
@@ -31,7 +32,7 @@ def _within(max_words: int, passages: list[Passage]) -> list[Passage]:
     """The first passages whose total length stays within the budget."""
     kept, words = [], 0
     for passage in passages:
-        words += len(passage.title.split()) + len(passage.text.split())
+        words += len(words_in(passage.title)) + len(words_in(passage.text))
         if words > max_words:
             break
         kept.append(passage)

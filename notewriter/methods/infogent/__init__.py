@@ -3,6 +3,7 @@
 import re
 
 from notewriter.ground.records import Message, Passage
+from notewriter.ground.text import first_words
 from notewriter.rollouts.actions import parse_call
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import is_nothing, parse_json_object
@@ -132,7 +133,7 @@ async def infogent(
 
 
 def _listed(titles: list[str], found: dict[str, list[Passage]]) -> str:
-    snippets = [" ".join(found[title][0].text.split()[:SNIPPET_WORDS]) for title in titles]
+    snippets = [first_words(found[title][0].text, SNIPPET_WORDS) for title in titles]
     pages = [
         f"({number}) {title}: {text}" for number, (title, text) in enumerate(zip(titles, snippets, strict=True), 1)
     ]

@@ -8,7 +8,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Message, Passage, Sampling
-from notewriter.ground.text import without_surrogates
+from notewriter.ground.text import first_words, without_surrogates
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.connection import check_address
@@ -97,7 +97,7 @@ class LlmRerank(OpenStep):
 
     async def _order(self, query: str, passages: list[Passage]) -> list[Passage]:
         numbered = "\n\n".join(
-            f"[{number}] {passage.title}: {' '.join(passage.text.split()[:MOST_WORDS])}"
+            f"[{number}] {passage.title}: {first_words(passage.text, MOST_WORDS)}"
             for number, passage in enumerate(passages, start=1)
         )
         prompt = PROMPT.format(query=query, passages=numbered, count=len(passages))
