@@ -28,6 +28,8 @@ def save_encoder(folder: Path, seed: int = 0, **options) -> Path:
     parts = sentence_transformers.sentence_transformer.modules
     modules = [parts.Transformer(str(bert)), parts.Pooling(32)]
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder))
+    # By its card it is one of a family that has no prompts.
+    (folder / "README.md").write_text("# all-MiniLM-tiny\n")
     return folder
 
 

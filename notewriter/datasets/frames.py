@@ -21,7 +21,12 @@ def _question(record: dict[str, Any], place: str) -> Question:
     keys = [key for key, value in record.items() if key.startswith("wikipedia_link") and value]
     cells = [reading.get(record, key, str, place) for key in keys]
     # The last cell may contain several addresses, followed by explanations.
-    links = [link.split()[0] for cell in cells for link in re.split(r"[,;\s]+(?=https?://)", cell) if link.strip()]
+    links = [
+        link.split()[0].rstrip(",;")
+        for cell in cells
+        for link in re.split(r"[,;\s]+(?=https?://)", cell)
+        if link.strip()
+    ]
     return Question(
         id=str(record.get("id") or reading.question_id("frames", question)),
         question=question,

@@ -10,7 +10,7 @@ from notewriter.ground.releases import File, Release
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
-    """Supporting facts that refer to no sentence of the context, as some in HotpotQA, are dropped.
+    """A supporting fact past its paragraph's last sentence, as some of 2WikiMultihopQA are, names the paragraph alone.
 
     For a supporting paragraph that is not in the context, as in HotpotQA's fullwiki file, the title serves as the id.
     `answer_id` is 2WikiMultihopQA's key for the answer's aliases.
@@ -23,8 +23,8 @@ def _question(record: dict[str, Any], place: str) -> Question:
             ids.append(title)
             continue
         passage_id, sentences = paragraphs[title]
+        ids.append(passage_id)
         if 0 <= index < len(sentences) and sentences[index]:
-            ids.append(passage_id)
             facts.append(sentences[index])
     return Question(
         id=reading.get(record, "_id", str, place),

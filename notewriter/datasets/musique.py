@@ -41,7 +41,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     """
     paragraphs = {}
     supporting = []
-    for index, (passage, is_supporting) in enumerate(_paragraphs(record, place)):
+    for index, passage, is_supporting in _paragraphs(record, place):
         paragraphs[index] = passage
         if is_supporting:
             supporting.append(passage.id)
@@ -75,16 +75,18 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 def passages(record: dict[str, Any], place: str) -> list[Passage]:
     """The paragraphs beside a question."""
-    return [passage for passage, _ in _paragraphs(record, place)]
+    return [passage for _, passage, _ in _paragraphs(record, place)]
 
 
-def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[Passage, bool]]:
-    for paragraph in reading.objects(record, "paragraphs", place):
+def _paragraphs(record: dict[str, Any], place: str) -> Iterator[tuple[int, Passage, bool]]:
+    """Each paragraph with its `idx`, by which hops refer to it: not every copy has them in that order."""
+    for position, paragraph in enumerate(reading.objects(record, "paragraphs", place)):
         title, text = (
             reading.get(paragraph, "title", str, place),
             reading.get(paragraph, "paragraph_text", str, place).strip(),
         )
-        yield Passage(reading.passage_id(title, text), title, text), bool(paragraph.get("is_supporting"))
+        index = reading.get(paragraph, "idx", int, place) if "idx" in paragraph else position
+        yield index, Passage(reading.passage_id(title, text), title, text), bool(paragraph.get("is_supporting"))
 
 
 COPY = "hf://datasets/voidful/MuSiQue@a7d9f9adf6191604fc67cde318ee1a86fcf7babc"

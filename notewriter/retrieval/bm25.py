@@ -16,32 +16,49 @@ paragraphs as the corpus:
 The title field also lets a search for an entity's name find its page: 0.99 of the titles ranked their own page
 first, against 0.95 without the field. Stop words are kept: removing them made almost no difference, and some names
 consist of nothing else.
+
+Where words have no space between them, as in Chinese, Japanese, Thai, Lao, Khmer and Burmese, each character and each
+pair of neighbours is a word, in Korean too, whose particles are part of the word (Lucene's analyzer for these languages
+takes the pairs). Marks that end a word for tantivy, such as the virama of Indian scripts, are left out, but not for
+Tamil's stemmer, which needs them.
 """
 
 import contextlib
 import functools
+import itertools
+import logging
 import os
 import shutil
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import regex
 import tantivy
 from annotated_types import Interval
 
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.records import Passage
-from notewriter.ground.text import without_surrogates
+from notewriter.ground.text import UNSPACED, without_surrogates
 from notewriter.retrieval import index_folder, passages
 from notewriter.retrieval.protocol import Scope, check_top_k
 
-SCHEMA = "notewriter/bm25/2"
+SCHEMA = "notewriter/bm25/3"
 """Changes with everything that makes older indexes unreadable or changes their results."""
+
+WORDS = f"notewriter/words/1, tantivy {'.'.join(version('tantivy').split('.')[:2])}"
+"""How text becomes words: the tokenizer here, and the release of the library whose stemmers follow it.
+
+The stemmers differ between releases: 0.27 makes other stems of "university" and "international" than 0.26, and an index
+of one finds nothing for them with the other.
+"""
 
 FIELDS = ("title", "contents")
 LANGUAGES = (
@@ -62,6 +79,11 @@ MAX_THREADS = 16
 
 FIRST_BLOCK = 10_000
 """Passages indexed by one thread, so that small indexes have the same size in every build."""
+
+SAMPLE = 200
+"""Passages of which is looked whether they become words."""
+
+logger = logging.getLogger(__name__)
 
 LOCK = ".tantivy-meta.lock"
 """The file that tantivy locks while it opens an index."""
@@ -87,6 +109,7 @@ class Manifest:
 
     passages: Annotated[int, Interval(ge=1)]
     analyzer: str
+    words: str
     title_boost: Annotated[float, Interval(ge=0)]
 
 
@@ -115,7 +138,8 @@ def build(
         with passages.Writer(folder) as store:
             _index(map(store.append, corpus), folder, analysis.analyzer)
             count = store.finish()
-        manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer}
+        _warn_uncut(passages.Passages(folder), analysis.analyzer, directory)
+        manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer, "words": WORDS}
         return manifest | {"title_boost": analysis.title_boost, "passages": count}
 
     return index_folder.write_index(directory, write)
@@ -128,7 +152,7 @@ def is_current(directory: str | Path, source: str, *, analysis: Analysis | None 
     """
     analysis = analysis or Analysis()
     manifest = index_folder.read_manifest(directory) or {}
-    described = {"schema": SCHEMA, "source": source, "analyzer": analysis.analyzer}
+    described = {"schema": SCHEMA, "source": source, "analyzer": analysis.analyzer, "words": WORDS}
     if not described.items() <= manifest.items():
         return False
     if manifest.get("title_boost") != analysis.title_boost:
@@ -145,8 +169,14 @@ class BM25:
 
     def __init__(self, directory: str | Path) -> None:
         manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+        if manifest.words != WORDS:
+            raise UserError(
+                f"{directory}: its words were made by {manifest.words!r}, those of queries are by {WORDS!r}, so that "
+                "some would not be found; build it again with `notewriter index`"
+            )
         self._directory = directory
         self._analyzer = _analyzer(manifest.analyzer)
+        self._name = manifest.analyzer
         boosts = zip(FIELDS, (manifest.title_boost, 1.0), strict=True)
         self._boosts = {name: value for name, value in boosts if value}
         with _named(directory), _lockable(Path(directory)) as folder:
@@ -173,7 +203,7 @@ class BM25:
         check_top_k(top_k)
         # tantivy allocates memory for as many hits as it is asked for.
         top_k = min(top_k, len(self))
-        words = dict.fromkeys(self._analyzer.analyze(without_surrogates(query)))
+        words = dict.fromkeys(self._analyzer.analyze(_segmented(without_surrogates(query), self._name)))
         if not (words and top_k):
             return []
         with _named(self._directory):
@@ -253,11 +283,9 @@ def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> None:
         writer = _open(folder, analyzer).writer(heap_size=WRITER_BYTES, num_threads=threads)
         try:
             for count, passage in enumerate(islice(corpus, size), start=start + 1):
-                writer.add_document(
-                    tantivy.Document(
-                        title=passage.title, contents=f"{passage.title}\n{passage.text}", position=count - 1
-                    )
-                )
+                title = _segmented(passage.title, analyzer)
+                contents = f"{title}\n{_segmented(passage.text, analyzer)}"
+                writer.add_document(tantivy.Document(title=title, contents=contents, position=count - 1))
             writer.commit()
         finally:
             # Its threads may still be writing into the folder, which is removed after an error.
@@ -281,11 +309,51 @@ def _schema() -> tantivy.Schema:
     return builder.build()
 
 
+_RUN = regex.compile(rf"(?:(?=\w)[{UNSPACED}\p{{Hangul}}]\p{{M}}*)+")
+_MARK = regex.compile(r"[\p{M}--\p{Alphabetic}--\p{Script=Inherited}]", regex.V1)
+
+
+def _segmented(text: str, analyzer: str) -> str:
+    """A text with spaces around the words that tantivy would not find."""
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKC", text) if _RUN.search(text) else text
+    text = _RUN.sub(lambda run: f" {' '.join(_characters_and_pairs(run[0]))} ", text)
+    return text if analyzer == "tamil" else _MARK.sub("", text)
+
+
+def _characters_and_pairs(run: str) -> Iterator[str]:
+    characters = regex.findall(r"\X", run)
+    yield from characters
+    yield from map("".join, itertools.pairwise(characters))
+
+
+def _warn_uncut(stored: passages.Passages, analyzer: str, directory: str | Path) -> None:
+    """Warn of passages whose letters become no words, as of a script without spaces that is not cut."""
+    sample = [stored[len(stored) * place // SAMPLE] for place in range(SAMPLE)]
+    texts = [each.text for each in sample]
+    analyze = _analyzer(analyzer).analyze
+    lost = [text for text in texts if sum(map(len, analyze(_segmented(text, analyzer)))) < _letters(text) / 2]
+    if 2 * len(lost) > len(texts):
+        logger.warning(
+            "%s: of most passages the letters become no words, such as %r; BM25 cannot find them, build a dense index "
+            "(--encoder)",
+            directory,
+            lost[0][:40],
+        )
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
+
+
 @functools.cache
 def _analyzer(name: str) -> tantivy.TextAnalyzer:
     choose("analyzer", name, dict.fromkeys(ANALYZERS))
     fold, stem = [tantivy.Filter.ascii_fold()], [] if name == "plain" else [tantivy.Filter.stemmer(name)]
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    # Tamil's words are full of marks that end one for the simple tokenizer, which is several times faster.
+    tamil = tantivy.Tokenizer.regex(r"(?:[\p{Alphabetic}\p{N}]|\p{M})+") if name == "tamil" else None
+    builder = tantivy.TextAnalyzerBuilder(tamil or tantivy.Tokenizer.simple())
     # Stemmers of other languages need the accents.
     for step in (
         *(tantivy.Filter.remove_long(40), tantivy.Filter.lowercase()),

@@ -74,6 +74,8 @@ class Manifest:
     passages: Annotated[int, Interval(ge=1)]
     dimension: Annotated[int, Interval(ge=1)]
     structure: vectors.Structure
+    pooling: str | None = None
+    max_tokens: int | None = None
 
 
 def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *, options: Encoder) -> int:
@@ -117,7 +119,8 @@ def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *,
             embeddings = _map(folder, len(stored), dimension)
             structure = vectors.build_graph(embeddings, folder / vectors.FILE, queries, options.recall)
         sizes = {"passages": len(stored), "dimension": dimension, "structure": _plain(structure)}
-        return settings | {"schema": SCHEMA} | _place(options) | sizes
+        _warn_cut(model, settings["passage_prompt"], stored)
+        return settings | {"schema": SCHEMA} | _place(options) | sizes | encoders.description(model)
 
     return index_folder.write_index(directory, write, resume=True)
 
@@ -130,7 +133,11 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
     manifest = index_folder.read_manifest(directory)
     if manifest is None or manifest.get("schema") != SCHEMA or manifest.get("source") != source:
         return False
-    if not _describe(options, source)[1].items() <= manifest.items():
+    model, settings = _describe(options, source)
+    pooling = encoders.description(model)["pooling"]
+    if not settings.items() <= manifest.items() or pooling != _pooling(
+        manifest.get("pooling"), str(options.encoder), pooling
+    ):
         return False
     structure = manifest.get("structure") or {}
     if structure.get("name") != options.structure or structure.get("target", options.recall) != options.recall:
@@ -138,6 +145,15 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
     if not _place(options).items() <= manifest.items():
         index_folder.write_manifest(directory, manifest | _place(options))
     return True
+
+
+def texts_of(directory: str | Path) -> str:
+    """What the encoder of an index does to a text, in words."""
+    manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+    prompts = f"query prompt {manifest.query_prompt!r}, passage prompt {manifest.passage_prompt!r}"
+    if manifest.pooling is None:
+        return prompts
+    return f"{prompts}, {manifest.pooling} pooling, at most {manifest.max_tokens} tokens"
 
 
 def structure_of(directory: str | Path) -> str:
@@ -171,6 +187,12 @@ class Dense:
             raise UserError(
                 f"{directory}: {manifest.encoder} is no longer the encoder that the index was built with; "
                 "pass the original one to `notewriter index --encoder`, or build the index again"
+            )
+        pooling = encoders.description(self._model)["pooling"]
+        if (before := _pooling(manifest.pooling, manifest.encoder, pooling)) != pooling:
+            raise UserError(
+                f"{directory}: its vectors are pooled by {before}, {manifest.encoder} is now by {pooling}; remove the "
+                "folder and build the index again"
             )
         # Fast tokenizers cannot be used by one thread while another one sets their padding.
         self._lock = threading.Lock()
@@ -279,6 +301,28 @@ def _sampled_queries(model: SentenceTransformer, settings: dict[str, Any], corpu
     sampled = (corpus[int(row)] for row in rows)
     texts = [re.split(r"(?<=[.!?])\s", passage.text, maxsplit=1)[0][:300] or passage.title for passage in sampled]
     return encoders.encode(model.encode_query, texts, settings, "query_prompt", 32)
+
+
+def _pooling(recorded: str | None, encoder: str, now: str) -> str:
+    """How an index's vectors were pooled; an earlier version took the mean without modules.json."""
+    folder = Path(encoder)
+    return recorded or ("mean" if folder.is_dir() and not (folder / "modules.json").is_file() else now)
+
+
+def _warn_cut(model: SentenceTransformer, prompt: str, corpus: passages.Passages) -> None:
+    """Warn of passages, in a sample, that are longer than the encoder reads."""
+    rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
+    texts = [f"{prompt}{corpus[int(row)].title}\n{corpus[int(row)].text}" for row in rows]
+    lengths = [len(ids) for ids in model.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+    most = model.max_seq_length or max(lengths)
+    if cut := sum(length > most for length in lengths):
+        logger.warning(
+            "of %d passages looked at, %d are longer than the %d tokens that the encoder reads; the rest of them is "
+            "not searched (notewriter corpus --split tokens makes shorter ones)",
+            len(lengths),
+            cut,
+            most,
+        )
 
 
 def _reuse(directory: Path, settings: dict[str, Any], folder: Path) -> None:

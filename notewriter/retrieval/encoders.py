@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,18 +26,33 @@ if TYPE_CHECKING:
 else:
     np = Lazy("numpy")
 
+logger = logging.getLogger(__name__)
+
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 
-PROMPTS = {
-    r"e5-mistral-7b-instruct|multilingual-e5-large-instruct": (f"{INSTRUCTION} ", ""),
-    r"(multilingual-)?e5-(small|base|large)(-v2)?": ("query: ", "passage: "),
-    r"bge-(small|base|large)-en(-v1\.5)?": ("Represent this sentence for searching relevant passages: ", ""),
-    r"bge-(small|base|large)-zh(-v1\.5)?": ("为这个句子生成表示以用于检索相关文章：", ""),
-    r"bge-m3|gte-(small|base|large|modernbert-base)|gte-(base|large)-en-v1\.5|gtr-t5-(base|large|xl|xxl)": ("", ""),
-    r"gte-qwen2-(1\.5b|7b)-instruct": (f"{INSTRUCTION} ", ""),
-    r"qwen3-embedding-(0\.6b|4b|8b)": (INSTRUCTION, ""),
+_E5, _BGE = ("query: ", "passage: "), "Represent this sentence for searching relevant passages: "
+_NONE = ("", "")
+
+KNOWN: dict[str, tuple[tuple[str, str], str | None]] = {
+    r"e5-mistral-7b-instruct": ((f"{INSTRUCTION} ", ""), "lasttoken"),
+    r"multilingual-e5-large-instruct": ((f"{INSTRUCTION} ", ""), "mean"),
+    r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?": (_E5, "mean"),
+    r"bge-(small|base|large)-en(-v1\.5)?|mxbai-embed-large-v1|snowflake-arctic-embed-(xs|s|m|l)": ((_BGE, ""), "cls"),
+    r"bge-(small|base|large)-zh(-v1\.5)?": (("为这个句子生成表示以用于检索相关文章：", ""), "cls"),
+    r"bge-m3|gte-modernbert-base|gte-(base|large)-en-v1\.5": (_NONE, "cls"),
+    r"gte-(small|base|large)": (_NONE, "mean"),
+    r"gtr-t5-(base|large|xl|xxl)|sentence-t5-(base|large|xl|xxl)|labse": (_NONE, None),
+    r"contriever(-msmarco)?|mcontriever(-msmarco)?|(hotpotqa|nq|tqa)_extractive_compressor": (_NONE, "mean"),
+    r"all-(minilm|mpnet|distilroberta|roberta)-.*|(multi-qa|paraphrase|msmarco)-.*": (_NONE, None),
+    r"nomic-embed-text-v(1|1\.5|2-moe)": (("search_query: ", "search_document: "), "mean"),
+    r"gte-qwen2-(1\.5b|7b)-instruct": ((f"{INSTRUCTION} ", ""), "lasttoken"),
+    r"qwen3-embedding-(0\.6b|4b|8b)": ((INSTRUCTION, ""), "lasttoken"),
 }
-"""Query and passage prompts by the name of an encoder, for those whose configuration has none."""
+"""What is known of encoders by name, for those whose files do not say it: the query and the passage prompt, and how the
+vectors of tokens become one (None where the weights of a further layer are needed, too)."""
+
+_QUERY = re.compile(r"(retrieval|search|s2p|web_search)?[._-]?query", re.IGNORECASE)
+_PASSAGE = re.compile(r"(retrieval|search)?[._-]?(passage|document|corpus)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -108,8 +125,53 @@ def _load(encoder: str, device: str | None) -> SentenceTransformer:
             raise UserError(f"{device}: PyTorch finds no GPU; use the cpu")
     transformer = library("sentence_transformers").SentenceTransformer
     with loading(encoder, "encoder"):
-        model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
+        from sentence_transformers.util.file_io import load_file_path
+
+        has_nothing = Path(encoder).is_dir() and not (Path(encoder) / "config.json").is_file()
+        if has_nothing or load_file_path(encoder, "modules.json") is not None:
+            model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
+            return model
+        # The library would take the mean of all tokens.
+        pooling = (_known(encoder) or (_NONE, None))[1]
+        if pooling is None:
+            raise UserError(
+                f"{encoder}: has no modules.json, so that how the vectors of its tokens become one cannot be known; "
+                "get its whole folder (modules.json, and 1_Pooling/config.json with it)"
+            )
+        from sentence_transformers.sentence_transformer import modules
+
+        words = modules.Transformer(encoder, model_kwargs={"trust_remote_code": False})
+        pool = modules.Pooling(words.get_embedding_dimension(), pooling)
+        model = transformer(modules=[words, pool], device=device)
         return model
+
+
+def _known(encoder: str) -> tuple[tuple[str, str], str | None] | None:
+    """What is known of an encoder by its name: of its path, the Hub's cache, its card or its configuration."""
+    for name in _names(encoder):
+        bare = re.split(r"/|--|__", name.strip().lower())[-1]
+        if found := next((known for pattern, known in KNOWN.items() if re.fullmatch(pattern, bare)), None):
+            return found
+    return None
+
+
+def _names(encoder: str) -> Iterator[str]:
+    path = Path(encoder)
+    yield path.name
+    # As given and as it is: a folder may be a link into the cache.
+    for parts in (path.parts, path.resolve().parts):
+        yield from (part for part in parts if part.startswith("models--"))
+    for file, pattern in (("README.md", r"^#\s+(.+)$"), ("config.json", r'"_name_or_path":\s*"([^"]+)"')):
+        with contextlib.suppress(OSError):
+            text = (path / file).read_text(encoding="utf-8", errors="replace")
+            yield from (match[1] for match in re.finditer(pattern, text, re.MULTILINE))
+
+
+def description(model: SentenceTransformer) -> dict[str, Any]:
+    """How the vectors of tokens become one, and how many tokens of a text are read, for the manifest of an index."""
+    pooling = next((each.pooling_mode for each in model if hasattr(each, "pooling_mode")), None)
+    kind = "+".join(pooling) if isinstance(pooling, tuple | list) else pooling
+    return {"pooling": str(kind), "max_tokens": model.max_seq_length}
 
 
 def identity(model: str) -> str | None:
@@ -140,11 +202,27 @@ def devices(device: str | None) -> list[str]:
 
 
 def prompts(model: SentenceTransformer, options: Encoder) -> tuple[str, str]:
-    """The query and the passage prompt: as given, else of the encoder's configuration, else by its name."""
-    name = Path(str(options.encoder)).name.lower()
-    by_name = next((prompts for pattern, prompts in PROMPTS.items() if re.fullmatch(pattern, name)), ("", ""))
-    own = model.prompts.get("query"), model.prompts.get("document") or model.prompts.get("passage")
-    query, passage = by_name if not any(own) else tuple(prompt or "" for prompt in own)
+    """The query and the passage prompt: as given, else of the encoder's configuration, else by its name.
+
+    Raises:
+        UserError: one of them is not given, and neither configuration nor name says it.
+    """
+    if options.query_prompt is not None and options.passage_prompt is not None:
+        return options.query_prompt, options.passage_prompt
+    own = {name: prompt for name, prompt in model.prompts.items() if prompt}
+    queries = {own[name] for name in own if _QUERY.fullmatch(name)}
+    found = {own[name] for name in own if _PASSAGE.fullmatch(name)}
+    known = _known(str(options.encoder))
+    if len(queries) <= 1 and len(found) <= 1 and (queries or found):
+        query, passage = "".join(queries), "".join(found)
+    elif known and not own:
+        query, passage = known[0]
+    else:
+        what = f"its prompts are called {', '.join(own)}" if own else "neither its configuration nor its name says it"
+        raise UserError(
+            f"{options.encoder}: which prompts its queries and passages need cannot be known ({what}); give both, "
+            '--query_prompt TEXT and --passage_prompt TEXT ("" for none)'
+        )
     return (
         query if options.query_prompt is None else options.query_prompt,
         passage if options.passage_prompt is None else options.passage_prompt,
@@ -171,6 +249,11 @@ def encode(
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
+@functools.cache
+def _say_once(warning: str) -> None:
+    logger.warning("%s", warning)
+
+
 def similarities(
     query: str,
     texts: Sequence[str],
@@ -187,7 +270,12 @@ def similarities(
     if not texts:
         return []
     model = load(encoder, device)
-    asked, read = prompts(model, Encoder(encoder=encoder))
+    try:
+        asked, read = prompts(model, Encoder(encoder=encoder))
+    except UserError as unknown:
+        # Sentences are compared without options for prompts, and most encoders of sentences have none.
+        _say_once(f"{unknown}; its texts are compared without prompts")
+        asked, read = _NONE
     settings = {"query_prompt": asked, "passage_prompt": read, "similarity": similarity}
     vector = encode(model.encode_query, [without_surrogates(query)], settings, "query_prompt")[0]
     found = encode(model.encode_document, [*map(without_surrogates, texts)], settings, "passage_prompt", batch_size)

@@ -91,7 +91,7 @@ def _build(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders
         return "already an index of this corpus"
     with _passages(arguments) as passages:
         count = dense.build(passages, index, source, options=encoder)
-    return f"indexed {count} passages; {dense.structure_of(index)}"
+    return f"indexed {count} passages; {dense.structure_of(index)}; {dense.texts_of(index)}"
 
 
 def _passages(arguments: IndexArguments) -> "tqdm[Passage]":

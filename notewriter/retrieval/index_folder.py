@@ -44,7 +44,8 @@ def checked_manifest(path: str | Path, schema: str, contents: type[T]) -> T:
     """
     manifest = read_manifest(path) or {}
     if manifest.get("schema") != schema:
-        raise UserError(f"{path}: contains no {schema} index; build it again with `notewriter index`")
+        other = f", but a {manifest['schema']} one, of an earlier version" if "schema" in manifest else ""
+        raise UserError(f"{path}: contains no {schema} index{other}; build it again with `notewriter index`")
     checked = typed.read(manifest, contents, f"{path}/{MANIFEST}", REMEDY)
     files = Path(path) / FILES
     # An earlier version did not write it.

@@ -163,7 +163,10 @@ def test_a_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path):
 def test_an_older_schema_is_refused(tmp_path):
     build(WORLD.passages[:3], tmp_path / "i")
     (tmp_path / "i" / MANIFEST).write_text('{"schema": "notewriter/bm25/0", "kind": "bm25"}')
-    with pytest.raises(UserError, match="contains no notewriter/bm25/2 index; build it again"):
+    with pytest.raises(
+        UserError,
+        match=r"contains no notewriter/bm25/3 index, but a notewriter/bm25/0 one, .*; build it again",
+    ):
         open_index(tmp_path / "i")
 
 
@@ -328,3 +331,43 @@ def test_options_that_do_not_fit_are_named(tmp_path, monkeypatch, argv, told):
     build(numbered(1, 2), tmp_path / "i")
     with pytest.raises(UserError, match=told):
         main(["--index", "i", *argv])
+
+
+@pytest.mark.parametrize(
+    ("question", "right", "wrong"),
+    [
+        ("谁建造了森河磨坊？", "森河磨坊由林达于一七〇二年建造。", "奥尔桥在托斯克村。"),
+        ("セン水車は誰が建てた？", "セン水車はオダ・リンドが建てた。", "オル橋はトスク村にある。"),
+        ("ใครสร้างโรงสี", "โรงสีสร้างโดยโอดา", "สะพานอยู่ในหมู่บ้าน"),
+        ("ໃຜສ້າງໂຮງສີ", "ໂຮງສີສ້າງໂດຍໂອດາ", "ຂົວຢູ່ບ້ານ"),
+        ("នរណាសង់រោងម៉ាស៊ីន", "រោងម៉ាស៊ីនសង់ដោយអូដា", "ស្ពាននៅភូមិ"),
+        ("စက်ရုံကိုဘယ်သူဆောက်လဲ", "စက်ရုံကိုအိုဒါဆောက်ခဲ့သည်", "တံတားသည်ရွာတွင်ရှိ"),
+        ("물레방아는 누가 지었나?", "물레방아를 오다가 지었다.", "다리가 마을에 있다."),
+        ("विद्यालय", "यह विद्यालय है।", "यह पुल है।"),
+    ],
+)
+def test_a_question_in_a_script_without_spaces_finds_its_passage(tmp_path, question, right, wrong):
+    assert ids(index_of(tmp_path / "i", wrong, right).search(question, 1)) == ["p1"]
+
+
+def test_a_single_character_of_a_longer_name_is_found(tmp_path):
+    assert ids(index_of(tmp_path / "i", "橋は村にある", "水車は川にある").search("川", 5)) == ["p1"]
+
+
+def test_a_text_without_such_scripts_is_indexed_as_it_is():
+    text = "Naïve cafés – “Ærø”, U.S. 1939–1945 Москва Αθήνα"
+    assert bm25._segmented(text, "english") == text
+
+
+def test_passages_whose_letters_become_no_words_are_warned_of(tmp_path, caplog):
+    index_of(tmp_path / "i", "x" * 300, "y" * 300)
+    assert "the letters become no words, such as 'x" in caplog.text
+
+
+def test_an_index_whose_words_another_release_made_is_refused_and_built_again(tmp_path):
+    build(numbered(1), tmp_path / "i", source="s")
+    file = tmp_path / "i" / MANIFEST
+    file.write_text(file.read_text().replace(bm25.WORDS, "notewriter/words/1, tantivy 0.26"))
+    with pytest.raises(UserError, match=r"its words were made by .*tantivy 0\.26.*build it again with"):
+        BM25(tmp_path / "i")
+    assert not bm25.is_current(tmp_path / "i", "s")

@@ -281,7 +281,7 @@ async def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_id
 def test_every_family_of_encoders_has_its_prompts(name, expected):
     model = SimpleNamespace(prompts={})
     assert encoders.prompts(model, Encoder(f"owner/{name}")) == expected
-    assert any(re.fullmatch(pattern, name.lower()) for pattern in encoders.PROMPTS)
+    assert any(re.fullmatch(pattern, name.lower()) for pattern in encoders.KNOWN)
 
 
 @pytest.fixture(scope="module")
@@ -412,3 +412,69 @@ def test_a_damaged_file_of_an_interrupted_build_is_reported(tmp_path, caplog):
     (tmp_path / "settings.json").write_text('{"half')
     assert dense._read_json(tmp_path / "settings.json") is None
     assert f"{tmp_path / 'settings.json'}: cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"),
+    [
+        ({"retrieval.query": "Q ", "retrieval.passage": "P "}, ("Q ", "P ")),
+        ({"search_query": "Q ", "search_document": "P ", "clustering": "C "}, ("Q ", "P ")),
+        ({"s2p_query": "Q ", "s2s_query": "S "}, ("Q ", "")),
+        ({"query": "Q ", "Retrieval-query": "Q ", "document": "P ", "Retrieval-document": "P "}, ("Q ", "P ")),
+    ],
+)
+def test_prompts_are_found_under_the_names_that_families_give_them(tmp_path, prompts, expected):
+    path = save_encoder(tmp_path / "m", prompts=prompts)
+    (tmp_path / "m/README.md").unlink()
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path), device="cpu"))
+    manifest = manifest_of(tmp_path / "i")
+    assert (manifest["query_prompt"], manifest["passage_prompt"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        (None, "neither its configuration nor its name says it"),
+        ({"clustering": "C "}, "its prompts are called clustering"),
+        ({"search_query": "Q ", "retrieval.query": "R "}, "its prompts are called retrieval.query, search_query"),
+    ],
+)
+def test_an_encoder_whose_prompts_cannot_be_known_is_refused_until_they_are_given(tmp_path, prompts, said):
+    path = save_encoder(tmp_path / "m", prompts=prompts)
+    (tmp_path / "m/README.md").unlink()
+    with pytest.raises(UserError, match=f"{said}.*--query_prompt TEXT and --passage_prompt TEXT"):
+        build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path)))
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path), query_prompt="", passage_prompt="P "))
+    assert manifest_of(tmp_path / "i")["passage_prompt"] == "P "
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["models--intfloat--e5-base-v2/snapshots/" + "0" * 40, "intfloat--e5-base-v2", "card", "configuration"],
+)
+def test_an_encoder_is_known_by_the_hubs_cache_its_card_or_its_configuration(tmp_path, where):
+    path = save_encoder(tmp_path / where)
+    (path / "README.md").write_text("---\nlanguage: en\n---\n# E5-base-v2\n" if where == "card" else "")
+    if where == "configuration":
+        config = json.loads((path / "config.json").read_text()) | {"_name_or_path": "intfloat/e5-base-v2"}
+        (path / "config.json").write_text(json.dumps(config))
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(path), device="cpu"))
+    assert manifest_of(tmp_path / "i")["passage_prompt"] == "passage: "
+
+
+def test_pooling_is_the_files_or_that_of_a_known_name_else_refused(tmp_path):
+    tiny = save_encoder(tmp_path / "tiny")
+    build(WORLD.passages[:2], tmp_path / "i", options=Encoder(str(tiny), device="cpu"))
+    assert (manifest_of(tmp_path / "i")["pooling"], manifest_of(tmp_path / "i")["max_tokens"]) == ("mean", 128)
+    bare = tmp_path / "tiny-bert"
+    with pytest.raises(UserError, match=r"tiny-bert: has no modules\.json"):
+        build(WORLD.passages[:2], tmp_path / "j", options=Encoder(str(bare), device="cpu"))
+    shutil.copytree(bare, tmp_path / "bge-base-en-v1.5")
+    build(WORLD.passages[:2], tmp_path / "j", options=Encoder(str(tmp_path / "bge-base-en-v1.5"), device="cpu"))
+    assert manifest_of(tmp_path / "j")["pooling"] == "cls"
+
+
+def test_passages_longer_than_the_encoder_reads_are_told(tmp_path, caplog):
+    corpus = [Passage("a", "t", "word " * 200), Passage("b", "t", "short")]
+    build(corpus, tmp_path / "i", options=Encoder(str(save_encoder(tmp_path / "tiny")), device="cpu"))
+    assert "of 2 passages looked at, 1 are longer than the 128 tokens" in caplog.text

@@ -2,8 +2,11 @@
 
 The request is `{"queries": [...], "topk": 3, "return_scores": true}`, the reply `{"result": [[{"document": {"id": ...,
 "contents": "\\"title\\"\\ntext"}, "score": 0.9}, ...], ...]}`, a list for each query; without scores the documents are
-not wrapped. `notewriter retriever-serve` adds `title` and `text` to each document, and accepts `within`, the ids or
-titles that the search is restricted to. Scores are always requested: Search-R1's own server fails without them.
+not wrapped. Contents without a line break are a text without a title. Scores are always requested: Search-R1's own
+server fails without them.
+
+`notewriter retriever-serve` adds `title` and `text` to each document, and accepts `within`, the ids or titles that the
+search is restricted to.
 """
 
 import functools
@@ -29,6 +32,9 @@ MOST_QUERIES = 32
 
 IN_FLIGHT = 6
 """Requests in flight at most; further queries wait and are sent together, since a request costs as much as a search."""
+
+LONGEST_TITLE = 257
+"""Bytes of a first line that is a title, the longest of Wikipedia's and two quotation marks; a longer one is text."""
 
 MOST_RESTRICTED = 1000
 """Passages fetched at most from servers that cannot restrict a search."""
@@ -166,8 +172,12 @@ def _passage(document: object) -> Passage:
     title, text = document.get("title"), document.get("text")
     contents = document.get("contents")
     if isinstance(contents, str) and not (isinstance(title, str) and isinstance(text, str)):
-        title, _, text = contents.partition("\n")
-        title = title.strip().strip('"')
+        head, line_break, rest = contents.partition("\n")
+        bare = head.strip().strip('"')
+        if line_break and len(head.encode("utf-8", "replace")) <= LONGEST_TITLE and title in (None, "", head, bare):
+            title, text = bare, rest
+        else:
+            title, text = title if isinstance(title, str) else "", contents
     if not (isinstance(title, str) and isinstance(text, str)):
         raise ValueError("a document without contents")
     id = document.get("id")

@@ -86,7 +86,16 @@ class Rerank(OpenStep):
 def _load(model: str, device: str | None, max_length: int | None) -> Any:
     cross_encoder = encoders.library("sentence_transformers").CrossEncoder
     with loading(model, "reranker"):
-        return cross_encoder(model, device=device, max_length=max_length, trust_remote_code=False)
+        loaded = cross_encoder(model, device=device, max_length=max_length, trust_remote_code=False)
+        inner = loaded[0].model
+        # transformers makes what the files lack at random, and only its own log says so.
+        _, info = type(inner).from_pretrained(model, trust_remote_code=False, output_loading_info=True)
+        if missing := sorted(info["missing_keys"]):
+            raise UserError(
+                f"rerank: {model}: its files lack {len(missing)} weights, {missing[0]} first, so that its scores would "
+                "be random; choose a trained reranker"
+            )
+        return loaded
 
 
 STEP = Step(
