@@ -212,13 +212,20 @@ def _is_text(node: Any) -> bool:
     names = [*(node.get("class") or "").split(), node.get("id") or ""]
     if role in ROLES or not NAMES.isdisjoint(names) or any(ONLY_AS.get(each) == node.tag for each in names):
         return node.tag in {"main", "body", "html"}
-    if node.tag in {"header", "footer"} and not any(node.iterancestors("article", "main", "section", "blockquote")):
+    if node.tag in {"header", "footer"} and not _is_inside(node, "article", "main", "section", "blockquote"):
         return node.tag == "header" and node.find(".//h1") is not None
     if node.tag == "a" and (node.get("href") or "").startswith("#"):
         # The mark beside a heading that links to itself.
         return len(node) > 0 or any(map(str.isalnum, node.text_content()))
     is_aside = node.tag == "aside" or any(map(_NAVIGATES.fullmatch, names))
-    return not (is_aside and node.tag not in {"a", "body", "html", *HEADINGS} and _navigates(node))
+    if not is_aside or node.tag in {"a", "body", "html", *HEADINGS} or not _navigates(node):
+        return True
+    # Themes name what is beside their menu after it.
+    return any(each.tag in {"h1", "main"} or each.get("role") == "main" for each in node.iterdescendants())
+
+
+def _is_inside(node: Any, *tags: str) -> bool:
+    return next(node.iterancestors(*tags), None) is not None
 
 
 def _navigates(node: Any) -> bool:

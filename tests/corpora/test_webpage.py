@@ -69,6 +69,12 @@ def test_what_navigates_goes_and_links_of_the_text_stay():
     assert text(html.replace("<h2>See also</h2>", "")) == "# Pumps\n\nPumps need care; see valves."
 
 
+def test_a_theme_may_name_the_whole_page_after_its_menu():
+    links = "".join(f"<li><a href=p{number}>pump {number}</a></li>" for number in range(9))
+    html = f"<div class=grid-for-nav><section class=nav-content-wrap><h1>Index</h1><ul>{links}</ul></section></div>"
+    assert text(html).startswith("# Index\n\n- pump 0\n- pump 1")
+
+
 def test_boxes_of_a_manual_that_are_called_sidebars_stay():
     assert text("<div class=sidebar><p>Why pumps fail.</p></div><div class=sidebar><a href=a>Next page</a></div>") == (
         "Why pumps fail."
