@@ -3,10 +3,9 @@
     python benchmarks/documents.py --folder /tmp/manuals
     python benchmarks/documents.py --folder /tmp/manuals --reader trafilatura
 
-Downloads Debian's documentation packages into the folder (`apt-get download`) and unpacks them there. A generator that
-no package has, MkDocs, makes a small site. Pages are spread evenly over each manual. What a page has is counted in its
-tree by another way than the reader's: everything in `<body>` but what the generator is known to write for navigation.
-The last line is a JSON object.
+Downloads Debian's documentation packages into the folder (`apt-get download`) and unpacks them there. Pages are spread
+evenly over each manual. What a page has is counted in its tree by another way than the reader's: everything in `<body>`
+but what the generator is known to write for navigation. The last line is a JSON object.
 """
 
 import argparse
@@ -68,6 +67,14 @@ MANUALS = (
     Manual("Texinfo", "octave-doc", "usr/share/doc/octave/octave.html/*.html", TEXINFO),
     Manual("Texinfo", "maxima-doc", "usr/share/doc/maxima-doc/html/*.html", TEXINFO),
     Manual("latex2html", "gnuplot-doc", "usr/share/doc/gnuplot/htmldocs/*.html", named("ChildLinks")),
+    Manual(
+        "MkDocs",
+        "mkdocs-doc",
+        "usr/share/doc/mkdocs/html/**/*.html",
+        named("navbar", "col-md-3", "headerlink", "mkdocs_search_modal", "mkdocs_keyboard_modal") + "|//footer",
+    ),
+    Manual("Asciidoctor", "kicad-doc-en", "usr/share/doc/kicad/help/en/**/*.html", named("footer", "toc")),
+    Manual("gtk-doc", "libglib2.0-doc", "usr/share/gtk-doc/html/**/*.html", named("navigation", "toc", "footer")),
     Manual(
         "XSLT of its own",
         "apache2-doc",

@@ -66,7 +66,7 @@ NO_TEXT = {
     *("noframes", "noscript", "object", "option", "script", "select", "style", "svg", "template", "textarea", "title"),
     *("track", "video"),
 }
-ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist"}
+ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist", "dialog"}
 NAMES = {
     # MediaWiki
     *("mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription"),
