@@ -39,6 +39,14 @@ class FewerSearches(TypedDict):
     fewer: int
 
 
+class CutReplies(TypedDict):
+    """How many replies a stage had, and how many were cut: by `max_tokens`, or before, at the end of the context."""
+
+    replies: int
+    cut: int
+    at_context_end: int
+
+
 class Summary(TypedDict):
     """The part of metrics.json that follows from the predictions.
 
@@ -72,6 +80,8 @@ class Metrics:
         config_hash: a hash of all settings that can change a result.
         version: the version of notewriter.
         judged: judgement -> the judge's model and what came of it (`notewriter.evaluation.judgements.summary_of`).
+        cut: stage -> how many of its replies were cut; None in metrics.json of versions that did not count them.
+        unknown_marks: role -> marks of no prompt with which a tenth of its replies begin -> how many.
         controls: note without a model, or constant answer in quotes -> score -> mean with its interval.
     """
 
@@ -89,6 +99,8 @@ class Metrics:
     config_hash: str
     version: str
     judged: dict[str, dict[str, object]] | None = None
+    cut: dict[str, CutReplies] | None = None
+    unknown_marks: dict[str, dict[str, int]] | None = None
     controls: dict[str, dict[str, Interval]] | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """The frame of `pairs`, `gold` and `chains`: read options and inputs, roll out the questions, write the dataset."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
-from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, tell_errors
+from notewriter.artifacts.journal import ResumeArguments, check_journal, drop_errors, finished, tell_errors
 from notewriter.artifacts.rollouts import JOURNAL
+from notewriter.artifacts.traces import Generation, Trace
 from notewriter.artifacts.trackers import tracking
 from notewriter.data.dataset.contents import PAIRS, Contents, Options, check_made, read_quotas
 from notewriter.data.dataset.selection import Selection, clean_selection
@@ -24,6 +25,7 @@ from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import open_run
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse, report
+from notewriter.rollouts.replies import count_replies, tell_of_replies
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import Record, run_questions
 
@@ -127,8 +129,16 @@ def build(
             )
         made = contents.finish(arguments, folder, selection, config)
         errors = tell_errors(journal, questions)
+        tell_of_replies(count_replies(_calls_in(journal, questions)), folder)
     sys.stdout.write(made.summary)
     check_made(made, folder, errors)
+
+
+def _calls_in(journal: Path, questions: Sequence[Question]) -> Iterator[Generation]:
+    """The model calls of the questions in a journal."""
+    for record in finished(journal, questions):
+        for trace in record.get("traces", [record["trace"]] if "trace" in record else []):
+            yield from Trace.from_dict(trace, str(journal)).generations
 
 
 def run_pairs(settings: Settings[PairsArguments]) -> None:

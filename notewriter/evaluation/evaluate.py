@@ -19,6 +19,7 @@ from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import Kept, Wanted, keep
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse, report
+from notewriter.rollouts.replies import in_words
 
 
 def main(argv: list[str]) -> None:
@@ -81,6 +82,8 @@ def _summary(metrics: Metrics, folder: Path) -> str:
         lines.append(f"  {metric:20} {interval.mean:8.3f}  [{interval.low:.3f}, {interval.high:.3f}]")
     if fewer := metrics.fewer_searches:
         lines.append(f"  {fewer['fewer']} of {fewer['right']} right answers took fewer searches than gold documents")
+    if cut := in_words(metrics.cut or {}):
+        lines.append(f"  replies that were cut: {cut}")
     for name, scores in (metrics.controls or {}).items():
         # Of a note the two scores at equal words, of a constant answer all.
         shown = [f"{metric} {scores[metric].mean:.3f}" for metric in scores if metric in (FACTS, ANSWER)] or [

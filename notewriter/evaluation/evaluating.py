@@ -42,6 +42,7 @@ from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.identity import config_hash, open_run
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.rehearsal import estimated
+from notewriter.rollouts.replies import count_replies, tell_of_replies
 from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.runner import run_questions
 
@@ -215,6 +216,7 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
     path = folder / "predictions.jsonl"
     write_predictions(path, (with_judgements(prediction, judgements, folder) for prediction in scored))
     predictions = read_predictions(path).values()
+    replies = count_replies(step for trace in traces() for step in trace.generations)
     metrics = Metrics(
         name=arguments.name or folder.name,
         dataset=arguments.dataset,
@@ -226,12 +228,15 @@ def _finish(folder: Path, evaluation: Evaluation) -> Metrics:
         config_hash=config_hash(evaluation.config, *OPTIONS),
         version=__version__,
         judged=summary_of(judgements),
+        cut=replies.cut,
+        unknown_marks=replies.unknown or None,
         controls=_controls(folder, evaluation.family) if arguments.controls else None,
     )
     prices = prices_of(evaluation.costs.prices, evaluation.models.models)
     costs = run_costs(traces(), predictions, prices)
     write_costs(folder / "costs.json", costs)
     _tell_of_long_pages(folder, costs.counts)
+    tell_of_replies(replies, folder)
     write_metrics(folder / "metrics.json", metrics)
     return metrics
 

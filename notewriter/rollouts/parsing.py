@@ -7,21 +7,78 @@ from typing import Any
 
 from notewriter.ground.text import ends_with_abbreviation, first_sentence
 
-_THINKING = re.compile(r"\A(?:\s*<think>.*|.*^[ \t]*)</think>", re.DOTALL | re.MULTILINE)
+_TAG = r"(?:[\w:|-]*think[\w:|-]*|thoughts?|reasoning|reflection)"
+
+_OPENING = re.compile(
+    rf"\s*(?:<{_TAG}>|\[THINK\]|\u25c1think\u25b7"
+    # Command A, OpenThinker, LFM and Apertus; Gemma 4; Kimi K3.
+    r"|<\|(?:START_THINKING|begin_of_thought|think(?:ing)?_start|inner_prefix)\|>|<\|channel>thought"
+    r"|<\|open\|>think<\|sep\|>"
+    # Channels: gpt-oss, also where a server left out the special tokens; Muse.
+    r"|(?:<\|start\|>assistant\s*)?(?:<\|channel\|>(?:analysis|commentary)|to=self<\|message\|>)"
+    r"|(?-i:analysis|commentary)(?=(?-i:[A-Z]))|here(?:'s| is) my thought process:)",
+    re.IGNORECASE,
+)
+"""What begins a thought at the start of a reply."""
+
+_CLOSING = re.compile(
+    rf"</{_TAG}>|\[/THINK\]|\u25c1/think\u25b7"
+    r"|<\|(?:END_THINKING|end_of_thought|think(?:ing)?_end|inner_suffix)\|>|<channel\|>"
+    r"|<\|close\|>think<\|sep\|>"
+    r"|<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>|to=user<\|message\|>",
+    re.IGNORECASE,
+)
+"""What ends a thought wherever it stands: the chat template may have begun it in the prompt."""
+
+_CLOSING_IN_WORDS = re.compile(r"assistant(?:commentary.*)?final|here(?:'s| is) my response:", re.IGNORECASE)
+"""Words that end a thought which one of `_OPENING` began."""
+
+_WRAPPED = re.compile(
+    r"\s*(?:<(response|answer|output)>|<\|(?:START_RESPONSE|begin_of_solution)\|>|<\|open\|>response<\|sep\|>)"
+    r"(.*?)(?:</\1>|<\|(?:END_RESPONSE|end_of_solution)\|>|<\|close\|>\w+<\|sep\|>)*",
+    re.DOTALL | re.IGNORECASE,
+)
+"""An answer in marks of its own, as some models write it after a thought."""
+
+_END_OF_TURN = re.compile(r"(?:<\|(?:return|end|eot|eom)\|>\s*)+\Z")
 
 
 def without_thinking(text: str) -> str:
-    """A reply without a reasoning model's thinking, which ends with `</think>`.
+    """A reply without a reasoning model's thinking, in the marks of the models of today.
 
-    If the chat template puts `<think>` in the prompt, only the end appears, at the start of a line.
+    If the chat template puts the beginning of the thought into the prompt, only its end appears.
     """
-    return _THINKING.sub("", text, count=1)
+    *_, end = [None, *_CLOSING.finditer(text)]
+    if end is None and _OPENING.match(text):
+        end = _CLOSING_IN_WORDS.search(text)
+    if end is None:
+        return text
+    reply = _END_OF_TURN.sub("", text[end.end() :])
+    wrapped = _WRAPPED.fullmatch(reply.rstrip())
+    return wrapped[2] if wrapped else reply
 
 
 def after_thinking(text: str) -> str:
     """The reply after any thinking; empty if it was cut before the thinking ended."""
-    text = without_thinking(text)
-    return "" if text.lstrip().startswith("<think>") else text
+    reply = without_thinking(text)
+    return "" if _OPENING.match(reply) else reply
+
+
+_MARK = re.compile(
+    r"\s*(<[^\s<>]{1,40}>|\[[A-Za-z_/-]{2,30}\]|\u25c1[^\u25b7\n]{1,30}\u25b7"
+    # A heading of few words, such as "**Thinking Process:**".
+    r"|[#*_ ]*(?:[\w']+ ){0,3}(?:think|thought|reason|analys)\w*(?: \w+){0,2}[*_]*(?:[:\n]|\.\.\.))",
+    re.IGNORECASE,
+)
+
+
+def unknown_mark(text: str, prompt: str) -> str:
+    """What a reply begins with, if that is a mark, or a heading about thinking, of which its prompt says nothing.
+
+    Empty if there is none. It may begin a thought in marks that `after_thinking` does not know.
+    """
+    found = _MARK.match(after_thinking(text))
+    return found[1].strip() if found and found[1].casefold() not in prompt.casefold() else ""
 
 
 def parse_json_object(text: str) -> dict[str, Any] | None:
@@ -117,15 +174,33 @@ def parse_evidence(text: str) -> list[str] | None:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def parse_word(text: str, words: Sequence[str]) -> str | None:
-    """The first of the (lower-case) words that occurs in the text as a whole word; None if none does."""
-    match = re.search(rf"\b(?:{'|'.join(map(re.escape, words))})\b", after_thinking(text), re.IGNORECASE)
-    return match.group().lower() if match else None
+def parse_verdict(text: str, words: Sequence[str]) -> str | None:
+    """The verdict of a reply, one of some (lower-case) words: the last that stands alone, or else ends the reply.
+
+    `Yes.`, `**No**` and `Verdict: no` stand alone, as a sentence or a line. A reply without either may begin with its
+    verdict ("No, the builder is missing"). None if there is no verdict: neither "yes or no", copied from the prompt,
+    nor a word that its clause denies ("I cannot say yes") is one. Thinking is skipped.
+    """
+    text = after_thinking(text).strip()
+    one = rf"({'|'.join(map(re.escape, words))})"
+    alone = [re.fullmatch(rf"(?:.*:)?\W*{one}\W*", each, re.IGNORECASE) for each in _STATEMENT.split(text)]
+    choice = re.compile(rf"\b{one}\b\W+(?:or|and)\W+{one}\b", re.IGNORECASE)
+    ends = re.search(rf"(?<!\w){one}\W*\Z", choice.sub("", text), re.IGNORECASE)
+    if ends and _DENIAL.search(_CLAUSE.split(text[: ends.start()])[-1]):
+        ends = None
+    begins = re.match(rf"\W*{one}\s*(?=[^\w\s]|\n)", text, re.IGNORECASE)
+    found = next(filter(None, (*reversed(alone), ends, begins)), None)
+    return found[1].lower() if found else None
+
+
+_STATEMENT = re.compile(r"(?<=[.!?;])\s+|\n+")
+_CLAUSE = re.compile(r"[,.;:!?\n]|\b(?:so|hence|thus|therefore)\b", re.IGNORECASE)
+_DENIAL = re.compile(r"\b(?:not|never|cannot|neither|nor)\b|n['\u2019]t\b", re.IGNORECASE)
 
 
 def is_nothing(text: str) -> bool:
     """Whether a reply is empty, or the single word "nothing", which prompts ask for where there is nothing to write."""
-    return not text.strip() or (len(text.split()) == 1 and parse_word(text, ("nothing",)) is not None)
+    return not text.strip() or (len(text.split()) == 1 and parse_verdict(text, ("nothing",)) is not None)
 
 
 _LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")

@@ -105,7 +105,7 @@ class Rollout:
         return self.resources.prompts.render(name, **variables)[0]["content"]
 
     async def generate_tokens(self, stage: Stage, *, max_tokens: int, **variables: Any) -> list[tuple[str, float]]:
-        """The tokens of one completion of a stage's prompt, each with its natural log-probability.
+        """The tokens of one completion of a stage's prompt without thinking, each with its natural log-probability.
 
         At most `max_tokens`, or the stage's own limit if that is lower. `variables` are as for `generate`.
         """
@@ -115,7 +115,9 @@ class Rollout:
         # tokenizers whose first token starts with one that the text lacks.
         while tokens and not f" {completion.text}".endswith(tokens[-1][0]):
             tokens.pop()
-        return tokens
+        reply = after_thinking(completion.text)
+        # A server's reasoning parser takes the thought out of the text alone.
+        return _spelling(reply, tokens) if completion.thought or reply != completion.text else tokens
 
     async def generate_scored(
         self, stage: Stage, *, max_tokens: int = MAX_TOKENS, alternatives: tuple[str, ...] = (), **variables: Any
@@ -233,14 +235,15 @@ def _stopped_in_thinking(completion: Completion) -> bool:
 def _spelling(text: str, tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
     """The last tokens that together spell a text."""
     lengths = accumulate(len(token) for token, _ in reversed(tokens))
-    count = next((number for number, length in enumerate(lengths, start=1) if length >= len(text.strip())), len(tokens))
-    return tokens[len(tokens) - count :]
+    wanted = len(text.strip())
+    count = next((number for number, length in enumerate(lengths, start=1) if length >= wanted), len(tokens))
+    return tokens[len(tokens) - count :] if wanted else []
 
 
 def _cut(text: str, stop: tuple[str, ...]) -> str:
     """The text up to the first stop string after the thinking."""
     reply = without_thinking(text)
-    thinking, reply = text.removesuffix(reply), reply.lstrip()
+    thinking, reply = text[: text.rfind(reply)] if reply else text, reply.lstrip()
     for mark in stop:
         reply = reply.partition(mark)[0]
     return thinking + reply

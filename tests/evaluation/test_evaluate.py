@@ -60,6 +60,16 @@ def run(world, endpoint, tmp_path):
     return evaluate_into
 
 
+def test_replies_that_were_cut_are_said_in_metrics_summary_warning_and_report(run, tmp_path, capsys, caplog):
+    folder = run(max_tokens=1)
+    cut = read_metrics(folder / "metrics.json").cut
+    assert cut["deepnote/init_note"] == {"replies": 6, "cut": 6, "at_context_end": 0}
+    assert "replies that were cut: deepnote/init_note 6 of 6" in capsys.readouterr().out
+    assert "replies were cut and are used as they are: deepnote/init_note 6 of 6" in caplog.text
+    write_report([folder], tmp_path / "report.html")
+    assert "cut: deepnote/init_note 6 of 6" in (tmp_path / "report.html").read_text()
+
+
 def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world):
     records = [record for _, record in jsonl.read(run() / "predictions.jsonl")]
     questions = [record for _, record in jsonl.read(world["path"])]
@@ -79,7 +89,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
 def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
     folder = run(concurrency=3)
     metrics = json.loads((folder / "metrics.json").read_text())
-    left_out = {"estimate", "judged", "controls"}
+    left_out = {"estimate", "judged", "controls", "unknown_marks"}
     expected = ["schema", *(field.name for field in fields(Metrics) if field.name not in left_out)]
     assert list(metrics) == expected
     predictions = list(read_predictions(folder / "predictions.jsonl").values())

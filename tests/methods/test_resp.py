@@ -42,6 +42,13 @@ def test_the_first_round_answers_no_sub_question_and_a_yes_ends_it():
     assert (rollout.trace.note, rollout.trace.counts) == ("Evidence 1.", {})
 
 
+def test_the_last_word_of_a_judge_who_weighs_both_counts():
+    weighed = "If the builder were named I would say yes, but only the year is given. No."
+    rollout = ScriptedRollout("resp", planner(dict.fromkeys((1, 2, 3), weighed)))
+    run(rollout)
+    assert (len(rollout.searches), rollout.trace.counts) == (3, {"unfinished": 1})
+
+
 def test_every_further_round_searches_for_the_plan_and_fills_both_memories():
     rollout = ScriptedRollout("resp", planner({3: "Yes"}))
     run(rollout, top_k=2)

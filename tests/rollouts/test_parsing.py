@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from model_texts import PIECES, TEXTS, check_cut_thinking_says_nothing, check_thinking_is_passed_over
 
 from notewriter.rollouts.parsing import (
+    after_thinking,
     first_sentence,
     parse_answer,
     parse_best_and_worst,
@@ -19,7 +20,8 @@ from notewriter.rollouts.parsing import (
     parse_note,
     parse_ratings,
     parse_status,
-    parse_word,
+    parse_verdict,
+    unknown_mark,
     without_thinking,
 )
 
@@ -254,17 +256,31 @@ def test_any_text_holds_its_answer(text):
         ("True", "true"),
         ("FALSE. It is not true.", "false"),
         ("**True**", "true"),
+        ("Verdict: true", "true"),
+        ('{"verdict": "false"}', "false"),
+        ("True\nThe summary names her.", "true"),
+        ("If it named her I would say true, but it names the year alone. False.", "false"),
+        ("One might say true. The summary lacks her name, so the answer is false", "false"),
+        ("The first sentence is false, the second too. True.", "true"),
+        ("False, the summary does not name her.", "false"),
+        ("True - she is named.", "true"),
+        ("It isn't named, so false", "false"),
+        ("It is not true.", None),
+        ("I cannot say that this is true", None),
+        ("True or False", None),
+        ("True and false things are in it", None),
+        ("true things are in it", None),
         ("untrue", None),
         ("falsehood", None),
         ("", None),
     ],
 )
-def test_the_first_of_the_words_is_found(text, word):
-    assert parse_word(text, ("true", "false")) == word
+def test_a_verdict_stands_alone_or_ends_a_reply_or_else_begins_it(text, word):
+    assert parse_verdict(text, ("true", "false")) == word
 
 
 def test_a_number_is_no_word_within_another():
-    assert parse_word("12 or 2.", ("1", "2")) == "2"
+    assert parse_verdict("12 or 2.", ("1", "2")) == "2"
 
 
 def test_lines_lose_their_marks_and_come_once():
@@ -330,7 +346,7 @@ READERS = [
     (parse_correct, '{"correct": "yes"}'),
     (lambda text: parse_ratings(text, CRITERIA, 5), '{"efficiency": 3, "coherence": 4}'),
     (parse_evidence, '{"evidence": ["Osk built it."]}'),
-    (lambda text: parse_word(text, ("yes", "no")), "Yes."),
+    (lambda text: parse_verdict(text, ("yes", "no")), "Yes."),
     (parse_lines, "- Osk\n- Mira"),
     (parse_note, "YES#Osk built it."),
     (parse_answer, "So the answer is: Osk."),
@@ -356,10 +372,84 @@ def test_thinking_that_was_cut_says_nothing_yet(read, reply, thought):
         ("<think>Who? </think>Mira", "Mira"),
         ("Who?\n</think>\nMira", "\nMira"),
         ("<think></think>", ""),
-        ("The mark </think> ends it.", "The mark </think> ends it."),
         ("<think>\nWho", "<think>\nWho"),
         ("Mira", "Mira"),
     ],
 )
 def test_thinking_ends_where_its_mark_stands(text, reply):
     assert without_thinking(text) == reply
+
+
+MARKED = [
+    ("Who?</think>Mira", "<think>Who?"),
+    ("<thinking>Who?</thinking>Mira", "<thinking>Who?"),
+    ("<thought>Who?</thought>Mira", "<thought>Who?"),
+    ("<reasoning>Who?</reasoning>\nMira", "<reasoning>Who?"),
+    ("[THINK]Who?[/THINK]Mira", "[THINK]Who?"),
+    ("<seed:think>Who?</seed:think>Mira", "<seed:think>Who?"),
+    ("<mm:think>Who?</mm:think>Mira", "<mm:think>Who?"),
+    ("<ifm|think_fast>Who?</ifm|think_fast>Mira", "<ifm|think_fast>Who?"),
+    ("<longcat_think>\nWho?\n</longcat_think>\nMira", "<longcat_think>Who?"),
+    ("\u25c1think\u25b7Who?\u25c1/think\u25b7Mira", "\u25c1think\u25b7Who?"),
+    ("<|START_THINKING|>Who?<|END_THINKING|><|START_RESPONSE|>Mira<|END_RESPONSE|>", "<|START_THINKING|>Who?"),
+    (
+        "<|begin_of_thought|>Who?<|end_of_thought|>\n\n<|begin_of_solution|>Mira<|end_of_solution|>",
+        "<|begin_of_thought|>Who?",
+    ),
+    ("<|inner_prefix|>Who?<|inner_suffix|>Mira", "<|inner_prefix|>Who?"),
+    ("<|channel>thought\nWho?<channel|>Mira", "<|channel>thought\nWho?"),
+    (
+        "<|open|>think<|sep|>Who?<|close|>think<|sep|><|open|>response<|sep|>Mira<|close|>response<|sep|>",
+        "<|open|>think<|sep|>Who?",
+    ),
+    (
+        "<|channel|>analysis<|message|>Who?<|end|><|start|>assistant<|channel|>final<|message|>Mira<|return|>",
+        "<|channel|>analysis<|message|>Who?",
+    ),
+    (
+        "<|channel|>analysis<|message|>Who?<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>Mira",
+        "<|channel|>commentary<|message|>Who?",
+    ),
+    ("analysisWe ask who.assistantfinalMira", "analysisWe ask who."),
+    ("analysisWe ask.assistantcommentaryWe go on.assistantfinalMira", "commentaryWe ask who."),
+    ("to=self<|message|>Who?<|eom|><|start|>assistantto=user<|message|>Mira<|eot|>", "to=self<|message|>Who?"),
+    ("Here is my thought process: Who? Here is my response: Mira", "Here is my thought process: Who?"),
+    ("<think>Who?</think>\n<answer>\nMira\n</answer>", "<think>Who?"),
+    ("<think>Who?</think>\n\n<response>\nMira\n</response>\n", "<think>Who?"),
+    ("<think>Who?</think>I see.<think>She?</think>Mira", "<think>Who?</think><think>She?"),
+]
+
+
+@pytest.mark.parametrize(("text", "cut"), MARKED)
+def test_a_thought_is_known_in_the_marks_of_the_models_of_today_and_when_it_was_cut(text, cut):
+    assert after_thinking(text).strip() == "Mira"
+    assert after_thinking(cut) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["Analysis of the bridge", "analysis of it", "Commentary", "<answer>Mira</answer>", "[1] Mira", "a < b"]
+)
+def test_a_reply_that_only_looks_like_a_thought_stays(text):
+    assert after_thinking(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("<scratchpad>Who?</scratchpad>Mira", "<scratchpad>"),
+        ("\n[REFLECT] Who?", "[REFLECT]"),
+        ("Thinking Process:\n\n1. Who?", "Thinking Process:"),
+        ("**Thinking...**\nWho?", "**Thinking..."),
+        ("thought\nWho?", "thought"),
+        ("<think>Who?</think><scratchpad>Mira", "<scratchpad>"),
+        ("<think>Who?</think>Mira", ""),
+        ("Thought: Who?", ""),
+        ("<note>Mira</note>", ""),
+        ("[1] Mira", ""),
+        ("Let me think about Mira.", ""),
+        ("Mira", ""),
+        ("", ""),
+    ],
+)
+def test_a_mark_that_no_prompt_names_is_unknown(text, mark):
+    assert unknown_mark(text, "Begin with Thought: and put the note between <note> and </note>.") == mark

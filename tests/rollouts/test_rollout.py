@@ -188,6 +188,26 @@ async def test_the_tokens_are_those_of_the_text(resources, monkeypatch, text, to
     assert rollout.trace.steps[0].completion.tokens == scored
 
 
+@pytest.mark.parametrize(
+    ("text", "thought", "tokens", "kept"),
+    [
+        ("<think>Who?</think>\n\nMira did.", "", ["<think>", "Who?", "</think>", "\n\n", "Mira", " did."], 2),
+        # A reasoning parser cuts the text, and leaves the tokens.
+        ("Mira did.", "Who?", ["<think>", "Who?", "</think>", "Mira", " did.", "<|im_end|>"], 2),
+        ("<think>Who", "", ["<think>", "Who"], 0),
+        ("", "Who", ["<think>", "Who"], 0),
+    ],
+)
+async def test_a_thoughts_tokens_are_no_part_of_a_draft(resources, monkeypatch, text, thought, tokens, kept):
+    async def complete(messages, sampling, **_):
+        return Completion(text, "length", 1, 6, 0, 0.0, [(token, -0.5) for token in tokens], thought=thought)
+
+    monkeypatch.setattr(resources.clients["policy"], "complete", complete)
+    drafted = await Rollout(QUESTION, "m", resources).generate_tokens(STAGE, max_tokens=12, word="yes")
+    assert [token for token, _ in drafted] == [token for token in tokens if token in ("Mira", " did.")]
+    assert len(drafted) == kept
+
+
 class Thinker:
     """A reasoning model: stop strings end its reply wherever they occur, and `shown` says what one sees of that."""
 
@@ -228,6 +248,12 @@ async def test_a_stop_string_does_not_cut_a_models_thinking(resources, stop, rep
     drawn = [await model.complete([], Sampling(stop=stops)) for stops in [(stop,), ()]]
     assert step.completion.completion_tokens == sum(completion.completion_tokens for completion in drawn)
     assert (step.completion.prompt_tokens, step.completion.seconds) == (10, 0.5)
+
+
+async def test_a_stop_string_cuts_a_reply_in_marks_of_its_own(resources):
+    model = Thinker("<think>A line.\nWell.</think><response>\nMira\nObservation: no.</response>")
+    rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
+    assert await rollout.generate(STAGE, stop=("\nObservation", "\nWell"), word="yes") == "Mira"
 
 
 async def test_replies_without_thinking_are_asked_for_once(resources):

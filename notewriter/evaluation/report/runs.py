@@ -15,6 +15,7 @@ from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.ground.errors import UserError
 from notewriter.pages.charts import COLOURS
 from notewriter.pages.tables import Cell
+from notewriter.rollouts.replies import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ class Run:
     def colour(self) -> str:
         """Its colour in charts, as CSS."""
         return COLOURS[self.number % len(COLOURS)]
+
+    @property
+    def cut(self) -> str:
+        """How many of its replies were cut, and at which stages; empty where they were not counted."""
+        cut = self.metrics.cut
+        if cut is None:
+            return ""
+        total = sum(each["cut"] for each in cut.values())
+        return f"{total:,} of {sum(each['replies'] for each in cut.values()):,}" + (
+            f": {in_words(cut)}" if total else ""
+        )
 
     @property
     def name(self) -> Cell:

@@ -4,7 +4,7 @@ from typing import Any
 
 from notewriter.ground.records import Passage
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import parse_word
+from notewriter.rollouts.parsing import parse_verdict
 from notewriter.rollouts.rollout import Rollout
 
 GRADE = Stage("langchain_self_rag/grade", "judge", rehearsal="yes")
@@ -35,7 +35,7 @@ async def langchain_self_rag(
     """
 
     async def grade(stage: Stage, **variables: Any) -> bool:
-        word = parse_word(await rollout.generate(stage, **variables), ("yes", "no"))
+        word = parse_verdict(await rollout.generate(stage, **variables), ("yes", "no"))
         if word is None:
             rollout.count("unreadable_grades")
         return word == "yes"

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import parse_word
+from notewriter.rollouts.parsing import parse_verdict
 from notewriter.rollouts.rollout import Rollout
 
 _VERDICT = re.compile(r"\W*(yes|no)\b[\s*.,:;]*(?:[-\u2013\u2014]\s+)?", re.IGNORECASE)
@@ -47,7 +47,7 @@ async def resp(
         memory = _combined(evidence, pathway)
         rollout.keep_note(memory)
         verdict = await rollout.generate(JUDGE, question=question, note=memory)
-        suffices = parse_word(verdict, ("yes", "no"))
+        suffices = parse_verdict(verdict, ("yes", "no"))
         if suffices is None:
             rollout.count("unreadable_verdicts")
         if suffices == "yes":

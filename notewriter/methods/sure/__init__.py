@@ -1,9 +1,10 @@
 """SuRe: summarise the passages for each candidate answer and keep the candidate with the best summary."""
 
 import itertools
+import re
 
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import parse_lines, parse_word
+from notewriter.rollouts.parsing import parse_lines, parse_verdict
 from notewriter.rollouts.rollout import Rollout
 
 CANDIDATES = Stage("sure/candidates", "answer", rehearsal="{query}\n{query} too\n")
@@ -55,7 +56,7 @@ async def sure(
 async def _validity(question: str, candidate: str, summary: str, rollout: Rollout) -> float:
     """1 if the model says that the summary supports the candidate, else 0."""
     reply = await rollout.generate(VALIDATE, question=question, candidate=candidate, summary=summary)
-    verdict = parse_word(reply, ("true", "false"))
+    verdict = parse_verdict(reply, ("true", "false"))
     if verdict is None:
         rollout.count("unreadable_verdicts")
     return float(verdict == "true")
@@ -66,7 +67,10 @@ async def _preference(question: str, one: str, other: str, rollout: Rollout) -> 
     votes = {"1": 1, "2": -1, None: 0}
     lead = 0
     for sign, summaries in ((1, [one, other]), (-1, [other, one])):
-        named = parse_word(await rollout.generate(RANK, question=question, summaries=summaries), ("1", "2"))
+        reply = await rollout.generate(RANK, question=question, summaries=summaries)
+        numbers = set(re.findall(r"\b[12]\b", reply))
+        # "Summary 1 tells more" has no other number.
+        named = parse_verdict(reply, ("1", "2")) or (numbers.pop() if len(numbers) == 1 else None)
         if named is None:
             rollout.count("unreadable_verdicts")
         lead += sign * votes[named]
