@@ -287,7 +287,7 @@ def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> No
         httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client,
         client.stream("GET", remote.url, headers=headers) as reply,
     ):
-        if not (there and reply.status_code == httpx2.codes.REQUESTED_RANGE_NOT_SATISFIABLE):
+        if not (there and reply.status_code == httpx2.codes.RANGE_NOT_SATISFIABLE):
             # Before what is there is given up for it.
             check_reply(reply)
         is_rest = there and _is_rest(reply, remote, there)

@@ -183,7 +183,8 @@ def failures(address: str, offline: str) -> Iterator[None]:
         cause = error.__cause__ or error
         reason = one_line(cause)[:200] or type(cause).__name__
         raise Unreachable(f"{address}: {host} cannot be reached ({reason}); {offline}") from error
-    except httpx2.InvalidURL as error:
+    except (httpx2.InvalidURL, ValueError) as error:
+        # Of a proxy's address it is the latter.
         raise UserError(
             f"{address}: {host} is not an address that can be asked ({one_line(error)[:200]}); correct "
             "HF_ENDPOINT, or the proxy's in HTTPS_PROXY"

@@ -697,6 +697,16 @@ def test_an_address_of_a_mirror_that_is_none_is_one_line(
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.usefixtures("hub")
+def test_an_address_of_a_proxy_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://proxy.example:1")
+    monkeypatch.delenv("NOTEWRITER_MIRROR")
+    with pytest.raises(
+        UserError, match=r"popQA.tsv: .*Unknown scheme for proxy URL.*; correct HF_ENDPOINT, or the proxy"
+    ):
+        unchecked("dataset", "popqa")
+
+
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"files": []}', '{"files": {"test.tsv": 1}}', "{}", "\xff"])
 def test_a_damaged_record_of_what_was_fetched_is_one_line(frames: Release, content: str) -> None:
     unchecked("dataset", "frames")
