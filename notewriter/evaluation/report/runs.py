@@ -54,9 +54,8 @@ class Run:
         if cut is None:
             return ""
         total = sum(each["cut"] for each in cut.values())
-        return f"{total:,} of {sum(each['replies'] for each in cut.values()):,}" + (
-            f": {in_words(cut)}" if total else ""
-        )
+        said = f"{total:,} of {sum(each['replies'] for each in cut.values()):,} cut"
+        return f"{said}: {in_words(cut)}" if total else said
 
     @property
     def name(self) -> Cell:
