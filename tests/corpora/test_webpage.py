@@ -99,3 +99,11 @@ def test_a_page_may_be_in_any_charset_that_it_declares(content, words):
 def test_a_page_in_no_known_charset_is_refused(declared):
     with pytest.raises(UserError, match="is not UTF-8 and declares"):
         text(declared.encode() + "<p>川の水".encode("shift_jis"))
+
+
+def test_a_page_as_confluence_exports_it():
+    html = """<body><div id=main-header><div id=breadcrumb-section><ol id=breadcrumbs><li><a href=i>Space</a></ol></div>
+    <h1 id=title-heading>Pumps</h1></div><div class=page-metadata>Written by A</div><div id=main-content><h2>Filters</h2>
+    <table class=confluenceTable><tr><th>Model<th>Life</tr><tr><td>A1<td>2 years</tr></table></div>
+    <div id=footer role=contentinfo>Generated</div></body>"""
+    assert text(html) == "# Pumps\n\n## Filters\n\n| Model | Life |\n| --- | --- |\n| A1 | 2 years |"
