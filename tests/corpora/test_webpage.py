@@ -103,7 +103,7 @@ def test_a_page_in_no_known_charset_is_refused(declared):
 
 def test_a_page_as_confluence_exports_it():
     html = """<body><div id=main-header><div id=breadcrumb-section><ol id=breadcrumbs><li><a href=i>Space</a></ol></div>
-    <h1 id=title-heading>Pumps</h1></div><div class=page-metadata>Written by A</div><div id=main-content><h2>Filters</h2>
+    <h1 id=title-heading>Pumps</h1></div><div class=page-metadata>By A</div><div id=main-content><h2>Filters</h2>
     <table class=confluenceTable><tr><th>Model<th>Life</tr><tr><td>A1<td>2 years</tr></table></div>
     <div id=footer role=contentinfo>Generated</div></body>"""
     assert text(html) == "# Pumps\n\n## Filters\n\n| Model | Life |\n| --- | --- |\n| A1 | 2 years |"
