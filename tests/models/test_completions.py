@@ -8,12 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import test_damage
 from fake_endpoint import Fault, completion, fake_endpoint
+from openai._models import construct_type
+from openai.types.chat import ChatCompletion
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import REFUSALS, Client, RequestRefused, cache_key
+from notewriter.models.completions import UNREADABLE, NoAnswer, read
+from notewriter.models.connection import UnreadableReply
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 WITHOUT_LOGPROBS = Fault(body=completion({"messages": []}, "in Paris", "fake"))
@@ -315,3 +320,25 @@ async def test_all_tokens_that_are_billed_are_counted(connect, usage, completion
 async def test_a_usage_that_cannot_be_is_no_reply(connect, waits, usage):
     with pytest.raises(UserError, match=r"no reply after 2 attempts \(unreadable reply"):
         await said(lambda address: connect(address, attempts=2), *[reply(usage=usage)] * 2)
+
+
+SHAPES = [body for body, _ in (*NO_ANSWERS, *BROKEN)] + [
+    reply("Mira", reasoning="She did.", finish_reason="length"),
+    reply([{"type": "thinking", "thinking": [{"type": "text", "text": "She."}]}, {"type": "text", "text": "Mira"}]),
+    reply(usage={"prompt_tokens_details": {"cached_tokens": 64}, "completion_tokens_details": {"reasoning_tokens": 8}}),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_field_of_a_reply_may_be_damaged_and_the_reply_is_read_or_refused(monkeypatch, shape):
+    monkeypatch.setattr(test_damage, "EVERYTHING", True)
+    for what, body in test_damage.damaged("reply", shape):
+        try:
+            completion = read(construct_type(type_=ChatCompletion, value=body), SAMPLING, 0.5)
+        except (NoAnswer, UnreadableReply, *UNREADABLE):
+            continue
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+        assert isinstance(completion.text, str), what
+        assert completion.finish_reason in ("stop", "length"), what
+        assert min(completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens) >= 0, what
