@@ -4,11 +4,10 @@ A paragraph's id is its title and a digest of its text, so that it is the same i
 be computed without the corpus.
 """
 
-import csv
+import collections
 import hashlib
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
@@ -24,6 +23,9 @@ from notewriter.ground.typed import misfit, shown
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
 """Pairs of a record's place in the file, for errors, and the record."""
+
+LONGEST_CELL = 1000
+"""Lines of a quoted cell at most."""
 
 CHUNK = 1 << 20
 """Characters read at a time."""
@@ -163,25 +165,67 @@ def mapping(path: Path) -> Iterator[tuple[str, Any]]:
 
 def table(path: Path) -> Records:
     """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
-    rows = _rows(path, "," if path.suffix == ".csv" else "\t")
+    rows = cells(_lines_of(path), "," if path.suffix == ".csv" else "\t")
     _, names = next(rows, ("", []))
     for place, row in rows:
         yield place, dict(zip(names, row, strict=False))
 
 
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    csv.field_size_limit(sys.maxsize)
+def _lines_of(path: Path) -> Iterator[tuple[str, str]]:
     with open_text(path) as file:
-        rows = csv.reader(file, delimiter=delimiter)
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except (UnicodeDecodeError, csv.Error) as error:
-                kind = "comma-separated" if delimiter == "," else "tab-separated"
-                raise UserError(f"{path}:{rows.line_num + 1}: is not UTF-8 {kind} text ({error})") from error
-            yield f"{path}:{rows.line_num}", row
+        number = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                yield f"{path}:{number}", line
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}:{number + 1}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+
+
+def cells(lines: Iterator[tuple[str, str]], delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of a delimited table, each with the place of its first line; the first row says how many cells it has.
+
+    A quotation mark quotes a cell only if the cell ends with one: what is not closed is a character. A quoted cell may
+    have line breaks, unless each of the lines has a whole row of cells already.
+    """
+    cell = re.compile(rf'(?:"((?:[^"]|"")*+)"(?={delimiter}|$)|([^{delimiter}]*))(?:{delimiter}|$)')
+
+    def split(line: str) -> list[str]:
+        line = line.removesuffix("\n").removesuffix("\r")
+        if '"' not in line:
+            return line.split(delimiter)
+        row, position = [], 0
+        while position <= len(line):
+            match = cell.match(line, position)
+            assert match
+            row.append(match[2] if match[1] is None else match[1].replace('""', '"'))
+            ends = match.end() == len(line) and not line.endswith(delimiter, position)
+            position = len(line) + 1 if ends or match.end() == position == len(line) else match.end()
+        return row
+
+    width, waiting = 0, collections.deque[tuple[str, str]]()
+    while (first := waiting.popleft() if waiting else next(lines, None)) is not None:
+        place, line = first
+        row = split(line)
+        if not line.strip():
+            continue
+        if width and any(each.startswith('"') for each in row):
+            joined, alone = line, len(row) == width
+            for count in range(LONGEST_CELL):
+                if count == len(waiting):
+                    if (more := next(lines, None)) is None:
+                        break
+                    waiting.append(more)
+                further = waiting[count][1]
+                joined, alone = joined + further, alone and len(split(further)) == width
+                if alone and width > 1:
+                    break
+                if '"' in further and len(whole := split(joined)) == width and not whole[-1].startswith('"'):
+                    row = whole
+                    for _ in range(count + 1):
+                        waiting.popleft()
+                    break
+        width = width or len(row)
+        yield place, row
 
 
 def open_text(path: Path) -> TextIO:

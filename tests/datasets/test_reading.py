@@ -71,3 +71,20 @@ def test_an_empty_corpus_is_refused(tmp_path):
         (tmp_path / "empty").write_text(text)
         with pytest.raises(UserError, match="empty: contains no passages"):
             list(load_corpus(dataset, tmp_path / "empty"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        (['"Senn is where?\tArvel', "Who?\tOda"], [['"Senn is where?', "Arvel"], ["Who?", "Oda"]]),
+        (['"Orl" mill\t1711', 'A "mill"\tx"'], [['"Orl" mill', "1711"], ['A "mill"', 'x"']]),
+        (['"a ""b"" c"\t"d\te"', '""\t'], [['a "b" c', "d\te"], ["", ""]]),
+        (['"two', 'lines"\tx', "y\tz"], [["two\nlines", "x"], ["y", "z"]]),
+        (['x\t"two', 'lines"', "y\tz"], [["x", "two\nlines"], ["y", "z"]]),
+        (['"a\tb', 'c"\td'], [['"a', "b"], ['c"', "d"]]),
+        (['"last\tx'], [['"last', "x"]]),
+    ],
+)
+def test_a_quotation_mark_that_is_not_closed_is_a_character_of_its_cell(lines, rows):
+    numbered = ((str(number), f"{line}\n") for number, line in enumerate(["one\ttwo", *lines]))
+    assert [row for _, row in reading.cells(numbered, "\t")][1:] == rows

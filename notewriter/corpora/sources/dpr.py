@@ -3,13 +3,12 @@
 Karpukhin et al. 2020, section 4.1. It is also the corpus of ALCE, which DeepNote searches for ASQA and StrategyQA.
 """
 
-import csv
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
+from notewriter.datasets.reading import cells
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import File, Release
 from notewriter.ground.text import without_surrogates
@@ -18,14 +17,9 @@ HEADER = ["id", "text", "title"]
 
 
 def _rows(name: str, path: Path) -> Iterator[Record]:
-    csv.field_size_limit(sys.maxsize)
-    rows = csv.reader((line for _, line in reading.lines(name, path)), delimiter="\t")
-    try:
-        for row in rows:
-            if row != HEADER:
-                yield f"{name}:{rows.line_num}", row
-    except csv.Error as error:
-        raise UserError(f"{name}:{rows.line_num}: is not tab-separated ({error}); use psgs_w100.tsv") from error
+    for place, row in cells(reading.lines(name, path), "\t"):
+        if row != HEADER:
+            yield place, row
 
 
 def _parse(place: str, row: list[str]) -> list[Document]:
