@@ -34,7 +34,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="Bamboogle",
-    load_questions=partial(reading.questions, reading.table, _question, numbered=True),
+    load_questions=partial(reading.questions, reading.records, _question, numbered=True),
     family="nq",
     source=RELEASE,
 )

@@ -80,7 +80,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="FanOutQA",
-    load_questions=partial(reading.questions, reading.array, _question),
+    load_questions=partial(reading.questions, reading.records, _question),
     family="fanoutqa",
     answer_style="list",
     source=RELEASE,

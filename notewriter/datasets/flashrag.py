@@ -19,13 +19,12 @@ REPOSITORY = "hf://datasets/RUC-NLPIR/FlashRAG_datasets@bcafb8dd07d453be3cbeeeb3
 
 
 def is_flashrag(path: Path) -> bool:
-    """Whether the first line of a file is a record of this form; False for a file that cannot be read."""
+    """Whether the first record of a file is of this form; False for a file that cannot be read."""
     try:
-        with reading.open_text(path) as file:
-            head = reading.read(file, reading.CHUNK, path).lstrip()
+        _, record = next(reading.records(path), ("", {}))
     except UserError:
         return False
-    return head.startswith("{") and f'"{KEY}"' in head.partition("\n")[0]
+    return KEY in record
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -43,4 +42,4 @@ def _question(record: dict[str, Any], place: str) -> Question:
     )
 
 
-load_questions = partial(reading.questions, reading.lines, _question)
+load_questions = partial(reading.questions, reading.records, _question)

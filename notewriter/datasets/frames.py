@@ -11,8 +11,8 @@ from notewriter.ground.releases import File, Release
 
 
 def load_questions(path: Path) -> list[Question]:
-    """The original `test.tsv`, or JSON Lines with `question` and `answer`."""
-    return reading.questions(reading.table if path.suffix == ".tsv" else reading.lines, _question, path, numbered=True)
+    """The original `test.tsv`, or records with `question` and `answer`."""
+    return reading.questions(reading.records, _question, path, numbered=True)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:

@@ -1,4 +1,4 @@
-"""HotpotQA: a JSON list; each question has `context`, a list of [title, sentences]."""
+"""HotpotQA: each question has `context`, a list of [title, sentences]; on the Hub its columns are objects of lists."""
 
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
     # Of two paragraphs with the same title, the first is meant.
     paragraphs = {title: (passage_id, sentences) for passage_id, title, sentences in reversed(_context(record, place))}
     ids, facts = [], []
-    for title, index in reading.get(record, "supporting_facts", list[tuple[str, int]], place):
+    for title, index in reading.tuples(record, "supporting_facts", ("title", "sent_id"), list[tuple[str, int]], place):
         if title not in paragraphs:
             ids.append(title)
             continue
@@ -27,7 +27,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
         if 0 <= index < len(sentences) and sentences[index]:
             facts.append(sentences[index])
     return Question(
-        id=reading.get(record, "_id", str, place),
+        id=reading.identifier(record, "_id", place),
         question=reading.get(record, "question", str, place),
         answers=(reading.get(record, "answer", str, place),),
         supporting_ids=reading.distinct(ids),
@@ -44,7 +44,9 @@ def passages(record: dict[str, Any], place: str) -> list[Passage]:
 def _context(record: dict[str, Any], place: str) -> list[tuple[str, str, list[str]]]:
     """The id, title and stripped sentences of each paragraph; sentence indices are unchanged."""
     paragraphs = []
-    for title, sentences in reading.get(record, "context", list[tuple[str, list[str]]], place):
+    for title, sentences in reading.tuples(
+        record, "context", ("title", "sentences"), list[tuple[str, list[str]]], place
+    ):
         stripped = [sentence.strip() for sentence in sentences]
         paragraphs.append((reading.passage_id(title, _join(stripped)), title, stripped))
     return paragraphs
@@ -54,9 +56,9 @@ def _join(sentences: list[str]) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-load_questions = partial(reading.questions, reading.array, _question)
-load_corpus = partial(reading.union, reading.array, passages)
-load_contexts = partial(reading.contexts, reading.array, passages, "_id")
+load_questions = partial(reading.questions, reading.records, _question)
+load_corpus = partial(reading.union, reading.records, passages)
+load_contexts = partial(reading.contexts, reading.records, passages, "_id")
 
 RELEASE = Release(
     name="hotpotqa",

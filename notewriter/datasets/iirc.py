@@ -22,7 +22,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 def _records(path: Path) -> reading.Records:
     """The answerable questions, article by article, as in IRCoT's evaluation."""
-    for place, article in reading.array(path):
+    for place, article in reading.records(path):
         for record in reading.objects(article, "questions", place):
             if reading.get(record, "answer", dict, place).get("type") != "none":
                 yield place, record | {"title": reading.get(article, "title", str, place)}
@@ -68,7 +68,7 @@ def load_corpus(path: Path) -> Iterator[Passage]:
 
     The question file is also accepted, as the corpus of the questions' own articles.
     """
-    return reading.union(reading.array if reading.is_list(path) else articles, passages, path)
+    return reading.union(reading.records if reading.is_list(path) else articles, passages, path)
 
 
 def articles(path: Path) -> reading.Records:
@@ -97,7 +97,7 @@ def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
         return tuple(passages(record, f"{path.with_name(ARTICLES)}: article {title}"))
 
     repeats: Counter[str] = Counter()
-    for place, article in reading.array(path):
+    for place, article in reading.records(path):
         own = passages(article, place)
         links = [reading.get(link, "target", str, place) for link in reading.objects(article, "links", place)]
         others = [passage for link in links for passage in linked(link)[:1]]

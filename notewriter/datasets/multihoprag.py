@@ -41,8 +41,8 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="MultiHop-RAG",
-    load_questions=partial(reading.questions, reading.array, _question, numbered=True),
-    load_corpus=partial(reading.union, reading.array, _passages),
+    load_questions=partial(reading.questions, reading.records, _question, numbered=True),
+    load_corpus=partial(reading.union, reading.records, _passages),
     family="multihoprag",
     source=RELEASE,
     passages="its passages are news articles of their publishers",

@@ -24,7 +24,7 @@ def _answerable(path: Path, *, warns: bool = True) -> reading.Records:
     musique_full contains each question twice with the same id, the second time without a paragraph it needs.
     """
     left_out = 0
-    for place, record in reading.lines(path):
+    for place, record in reading.records(path):
         if record.get("answerable") is False:
             left_out += 1
         else:
@@ -112,7 +112,7 @@ RELEASE = Release(
 BENCHMARK = Benchmark(
     title="MuSiQue",
     load_questions=partial(reading.questions, _answerable, _question),
-    load_corpus=partial(reading.union, reading.lines, passages),
+    load_corpus=partial(reading.union, reading.records, passages),
     load_contexts=partial(reading.contexts, partial(_answerable, warns=False), passages, "id"),
     family="musique",
     source=RELEASE,

@@ -26,7 +26,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 def load_contexts(path: Path) -> Iterator[tuple[str, list[Passage]]]:
     """The documents beside each question in the files of "Lost in the Middle" (Liu et al. 2024), unpacked."""
     repeats: Counter[str] = Counter()
-    for place, record in reading.lines(path):
+    for place, record in reading.records(path):
         documents = (
             (reading.get(each, "title", str, place), reading.get(each, "text", str, place))
             for each in reading.objects(record, "ctxs", place)
@@ -67,7 +67,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="Natural Questions",
-    load_questions=partial(reading.questions, reading.lines, _question, numbered=True),
+    load_questions=partial(reading.questions, reading.records, _question, numbered=True),
     load_contexts=load_contexts,
     family="nq",
     source=RELEASE,

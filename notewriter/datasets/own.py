@@ -7,7 +7,6 @@ from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 
@@ -32,14 +31,14 @@ def load_corpus(path: Path) -> Iterator[Passage]:
     Raises:
         UserError: a line is not a passage, or there is none.
     """
-    line = 0
-    for line, record in jsonl.read(path):
-        yield Passage(*(reading.get(record, key, str, f"{path}:{line}") for key in ("id", "title", "text")))
-    if not line:
+    place = ""
+    for place, record in reading.records(path):
+        yield Passage(*(reading.get(record, key, str, place) for key in ("id", "title", "text")))
+    if not place:
         raise UserError(f"{path}: contains no passages; check that it is the right file")
 
 
-load_questions = partial(reading.questions, reading.lines, _question)
+load_questions = partial(reading.questions, reading.records, _question)
 
 BENCHMARK = Benchmark(
     title="questions of its own",

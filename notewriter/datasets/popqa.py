@@ -47,7 +47,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="PopQA",
-    load_questions=partial(reading.questions, reading.table, _question),
+    load_questions=partial(reading.questions, reading.records, _question),
     family="popqa",
     source=RELEASE,
 )

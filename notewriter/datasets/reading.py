@@ -5,20 +5,29 @@ be computed without the corpus.
 """
 
 import collections
+import contextlib
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit, shown
+
+if TYPE_CHECKING:
+    from notewriter.artifacts import parquet
+else:
+    parquet = Lazy("notewriter.artifacts.parquet")
 
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
@@ -101,12 +110,38 @@ def contexts(
     path: Path,
 ) -> Iterator[tuple[str, list[Passage]]]:
     """The id of each question, found under `key`, and the paragraphs beside it; test sets have these too."""
-    return ((get(record, key, str, place), parse(record, place)) for place, record in records(path))
+    return ((identifier(record, key, place), parse(record, place)) for place, record in records(path))
+
+
+def identifier(record: dict[str, Any], key: str, place: str) -> str:
+    """A record's id, under its own key or, as on the Hub, under `id`; it may be a number."""
+    key = key if key in record else "id"
+    return str(record[key]) if isinstance(record.get(key), int) else get(record, key, str, place)
+
+
+def records(path: Path) -> Records:
+    """The records of a file in any of the forms that benchmarks are published in.
+
+    JSON Lines, a JSON list, Parquet, or a table (`.csv`, `.tsv`), each but Parquet also compressed with gzip.
+    """
+    if _begins(path, b"PAR1"):
+        return ((f"{path}: row {number}", row) for number, row in enumerate(parquet.read_rows(path), start=1))
+    if Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
+        return table(path)
+    return array(path) if is_list(path) else lines(path)
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read(len(magic)) == magic
+    return False
 
 
 def lines(path: Path) -> Records:
     """The objects of a JSON Lines file."""
-    return ((f"{path}:{number}", record) for number, record in jsonl.read(path))
+    return ((place, jsonl.parse(line, place)) for place, line in _lines_of(path) if line.strip())
 
 
 def array(path: Path) -> Records:
@@ -165,7 +200,7 @@ def mapping(path: Path) -> Iterator[tuple[str, Any]]:
 
 def table(path: Path) -> Records:
     """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
-    rows = cells(_lines_of(path), "," if path.suffix == ".csv" else "\t")
+    rows = cells(_lines_of(path), "," if path.name.endswith((".csv", ".csv.gz")) else "\t")
     _, names = next(rows, ("", []))
     for place, row in rows:
         yield place, dict(zip(names, row, strict=False))
@@ -178,7 +213,9 @@ def _lines_of(path: Path) -> Iterator[tuple[str, str]]:
             for number, line in enumerate(file, start=1):
                 yield f"{path}:{number}", line
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}:{number + 1}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+            raise UserError(f"{path}: is not UTF-8 ({error.reason}, line {number + 1}); save it as UTF-8") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(f"{path}: is truncated or damaged ({error}); download it again") from error
 
 
 def cells(lines: Iterator[tuple[str, str]], delimiter: str) -> Iterator[tuple[str, list[str]]]:
@@ -229,7 +266,7 @@ def cells(lines: Iterator[tuple[str, str]], delimiter: str) -> Iterator[tuple[st
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a text file for reading."""
+    """Open a text file for reading (`jsonl.open_text`)."""
     try:
         return jsonl.open_text(path)
     except OSError as error:
@@ -242,6 +279,8 @@ def read(file: TextIO, size: int, path: Path) -> str:
         return file.read(size)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: is truncated or damaged ({error}); download it again") from error
 
 
 def paragraphs(title: str, text: str) -> list[Passage]:
@@ -284,5 +323,25 @@ def strings(record: dict[str, Any], key: str, place: str, optional: bool = False
 
 
 def objects(record: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
-    """A field that is a list of objects."""
-    return get(record, key, list[dict[str, Any]], place)
+    """A field that is a list of objects, or an object of columns, as `datasets` writes such a list."""
+    value = record.get(key)
+    lengths = (
+        {len(each) if isinstance(each, list) else None for each in value.values()} if isinstance(value, dict) else {}
+    )
+    if isinstance(value, dict) and len(lengths) == 1 and None not in lengths:
+        value = [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+    return get(record | {key: value} if key in record else record, key, list[dict[str, Any]], place)
+
+
+def tuples(record: dict[str, Any], key: str, names: Sequence[str], expected: type[T], place: str) -> T:
+    """A field that is a list of lists; or of objects with these names, an object of such columns, or JSON of either."""
+    value = record.get(key)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{place}: {key!r} is no list and not JSON ({error}); use the original file") from error
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, dict) and set(names) <= first.keys():
+        value = [[each.get(name) for name in names] for each in objects({key: value}, key, place)]
+    return get(record | {key: value} if key in record else record, key, expected, place)

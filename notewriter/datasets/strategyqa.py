@@ -60,7 +60,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="StrategyQA",
-    load_questions=partial(reading.questions, reading.array, _question),
+    load_questions=partial(reading.questions, reading.records, _question),
     load_corpus=load_corpus,
     family="strategyqa",
     answer_style="yes_no",

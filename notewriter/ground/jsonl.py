@@ -1,12 +1,13 @@
 """Reading and writing JSON Lines."""
 
 import errno
+import gzip
 import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, cast
 
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, writing
@@ -17,14 +18,16 @@ UNENCODABLE = "backslashreplace"
 
 
 def open_text(path: str | Path) -> TextIO:
-    """A text file, open for reading; what lies in its place and has no end is refused.
+    """A text file, open for reading, which may be compressed with gzip; what has no end in its place is refused.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device.
     """
     if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
-    return open(path, encoding="utf-8")
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8")) if is_gzip else open(path, encoding="utf-8")
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -43,7 +46,7 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
         try:
             for number, line in enumerate(file, start=1):
                 if line.strip() and not (journal and not line.endswith("\n")):
-                    yield number, _parse(line, f"{path}:{number}")
+                    yield number, parse(line, f"{path}:{number}")
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
 
@@ -64,7 +67,12 @@ def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
     return typed.read(value, kind, str(path), remedy)
 
 
-def _parse(line: str, place: str) -> dict[str, Any]:
+def parse(line: str, place: str) -> dict[str, Any]:
+    """The JSON object in a line.
+
+    Raises:
+        UserError: it is none; names the place.
+    """
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:

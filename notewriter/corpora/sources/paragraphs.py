@@ -13,11 +13,11 @@ from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.corpora.sources.ircot import paragraphs
 from notewriter.datasets import hotpotqa, musique
-from notewriter.datasets.reading import array, get, is_list, lines, passage_id
+from notewriter.datasets.reading import get, passage_id, records
 
 
 def _records(name: str, path: Path) -> Iterator[Record]:
-    return array(path) if is_list(path) else lines(path)
+    return records(path)
 
 
 def _parse(place: str, record: dict[str, Any]) -> list[Document]:
@@ -32,7 +32,7 @@ def _parse(place: str, record: dict[str, Any]) -> list[Document]:
 SOURCE = Source(
     title="the paragraphs of several benchmarks",
     files="files of HotpotQA, 2WikiMultihopQA and MuSiQue, and JSON Lines of passages with title and text",
-    inputs=lambda paths: reading.expand(paths, "*.json", "*.jsonl"),
+    inputs=lambda paths: reading.expand(paths, "*.json", "*.jsonl", "*.parquet", "*.json.gz", "*.jsonl.gz"),
     records=_records,
     parse=_parse,
     has_repeats=True,

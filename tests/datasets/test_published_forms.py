@@ -1,0 +1,68 @@
+"""What benchmarks are published in: every form gives the same questions and paragraphs."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchmark_files import HOTPOT, MUSIQUE
+
+from notewriter.corpora.sources.paragraphs import SOURCE
+from notewriter.datasets import BENCHMARKS, load_corpus, load_questions
+from notewriter.ground.errors import UserError
+
+
+def columns(record):
+    """As the Hub has HotpotQA."""
+    facts, context = zip(*record["supporting_facts"], strict=True), zip(*record["context"], strict=True)
+    return {key: value for key, value in record.items() if key != "_id"} | {
+        "id": record["_id"],
+        "supporting_facts": dict(zip(("title", "sent_id"), map(list, facts), strict=True)),
+        "context": dict(zip(("title", "sentences"), map(list, context), strict=True)),
+    }
+
+
+def strings(record):
+    """As the Hub has 2WikiMultihopQA."""
+    return record | {key: json.dumps(record[key]) for key in ("supporting_facts", "context")}
+
+
+def write(path, records):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+        return path
+    is_list = ".json" in path.suffixes
+    text = json.dumps(records) if is_list else "".join(f"{json.dumps(each)}\n" for each in records)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.json.gz", "q.jsonl.gz", "q.parquet"])
+@pytest.mark.parametrize(
+    ("dataset", "record", "form"),
+    [
+        ("hotpotqa", HOTPOT, columns),
+        ("2wikimultihopqa", HOTPOT, columns),
+        ("2wikimultihopqa", HOTPOT, strings),
+        ("musique", MUSIQUE, dict),
+    ],
+)
+def test_every_published_form_gives_the_same(tmp_path, dataset, record, form, name):
+    suffix = "json" if dataset != "musique" else "jsonl"
+    original = write(tmp_path / f"original.{suffix}", [record])
+    published = write(tmp_path / name, [form(record)])
+    assert load_questions(dataset, published) == load_questions(dataset, original)
+    assert list(load_corpus(dataset, published)) == list(load_corpus(dataset, original))
+    contexts = BENCHMARKS[dataset].load_contexts
+    assert list(contexts(published)) == list(contexts(original))
+    if form is not strings:
+        assert len(list(SOURCE.records(str(published), published))) == 1
+
+
+def test_a_cut_archive_is_one_line(tmp_path):
+    file = write(tmp_path / "q.jsonl.gz", [MUSIQUE])
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"q\.jsonl\.gz: is truncated or damaged") as caught:
+        load_questions("musique", file)
+    assert len(str(caught.value)) < 300
