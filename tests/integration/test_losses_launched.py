@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +61,17 @@ def change(profile: str, rows: int, losses: str, model: Path, pairs: Path, folde
 @pytest.mark.parametrize(
     "losses", ["--loss_type simpo sft --beta 2.5", "--loss_type sigmoid sft --loss_weights 1 0.2", "--loss_type orpo"]
 )
-def test_two_processes_train_what_one_does(losses: str, tiny_model: Path, tiny_pairs: Path, tmp_path: Path) -> None:
-    whole = change("cpu", 8, losses, tiny_model, tiny_pairs, tmp_path)
-    shared = change("cpu_ddp", 1, losses, tiny_model, tiny_pairs, tmp_path)
+def test_two_processes_train_what_one_does(
+    losses: str,
+    tiny_model: Path,
+    make_pair: Callable[[int], dict[str, Any]],
+    write_pairs: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    pairs = [make_pair(number) for number in range(16)]
+    for number, pair in enumerate(pairs):
+        pair["chosen"][0]["content"] += " river crosses" * (number % 4)
+    folder = write_pairs(pairs)
+    whole = change("cpu", 8, losses, tiny_model, folder, tmp_path)
+    shared = change("cpu_ddp", 1, losses, tiny_model, folder, tmp_path)
     assert (shared - whole).norm() < 1e-4 * whole.norm()
