@@ -1,7 +1,8 @@
 """Reading and writing Parquet files in batches, so that a dataset never has to fit into memory."""
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
@@ -95,6 +96,8 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Parquet file, `batch` rows in memory.
 
+    A column of Arrow's type JSON, which `datasets` makes of values of several kinds, has what its texts say.
+
     Args:
         path: the file.
         required: columns that it must have.
@@ -107,16 +110,34 @@ def read_rows(
     with opened(path) as file:
         if missing := [column for column in required if column not in file.schema_arrow.names]:
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a file of the right kind")
+        decoders = {each.name: decode for each in file.schema_arrow if (decode := _decoder(each.type))}
         first = 0
         try:
             for rows in file.iter_batches(batch, columns=columns, use_threads=False):
-                yield from rows.to_pylist()
+                for row in rows.to_pylist():
+                    yield row | {name: decode(row[name]) for name, decode in decoders.items() if name in row}
                 first += len(rows)
         except _UNREADABLE as error:
             last = min(first + batch, file.metadata.num_rows) - 1
             raise UserError(
                 f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write or download it again"
             ) from error
+
+
+def _decoder(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes the values of a type, at any depth of which there is JSON; None for one without."""
+    if isinstance(kind, pa.JsonType):
+        return lambda text: None if text is None else json.loads(text)
+    if pa.types.is_struct(kind):
+        fields = {each.name: decode for each in kind if (decode := _decoder(each.type))}
+        if not fields:
+            return None
+        return lambda value: value and value | {name: decode(value[name]) for name, decode in fields.items()}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        if (item := _decoder(kind.value_type)) is None:
+            return None
+        return lambda values: values and [item(value) for value in values]
+    return None
 
 
 def read_checked(

@@ -1,10 +1,12 @@
-"""Reading and writing JSON Lines."""
+"""Reading and writing JSON Lines, and reading lists of JSON."""
 
 import errno
 import gzip
+import itertools
 import json
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TextIO, cast
@@ -31,13 +33,50 @@ def open_text(path: str | Path) -> TextIO:
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(line_number, record)` for every non-empty line of a JSON Lines file.
+    """Yield `(line_number, record)` for every non-empty line of a JSON Lines file, which may be compressed (`.gz`).
 
     In a journal a last line without a newline is ignored too: an interrupted write left it.
 
     Raises:
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
+    for number, line in _lines(path):
+        if line.strip() and not (journal and not line.endswith("\n")):
+            yield number, parse(line, f"{path}:{number}")
+
+
+def records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield `(number, record)` for every object of a file that is JSON Lines or one JSON list; either may be `.gz`.
+
+    The number is that of the line, or in a list that of the item, from 1. Of a list all of the file is in memory.
+
+    Raises:
+        UserError: as `read`, or an item of the list is not an object.
+    """
+    lines = _lines(path)
+    first = next(((number, line) for number, line in lines if line.strip()), None)
+    if first is None or not first[1].lstrip().startswith("["):
+        yield from read(path)
+        return
+    text = "".join(line for _, line in itertools.chain([first], lines))
+    try:
+        items = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{path}:{first[0] - 1 + error.lineno}"
+        raise UserError(
+            f"{place}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); write one JSON object per line") from error
+    for number, item in enumerate(items, start=1):
+        if not isinstance(item, dict):
+            kind = type(item).__name__
+            raise UserError(f"{path}: item {number} of its list is a {kind}, not an object; fix or remove it")
+        yield number, item
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers, from 1, without a byte order mark."""
     try:
         file = open_text(path)
     except OSError as error:
@@ -45,10 +84,11 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
     with file:
         try:
             for number, line in enumerate(file, start=1):
-                if line.strip() and not (journal and not line.endswith("\n")):
-                    yield number, parse(line, f"{path}:{number}")
+                yield number, line.removeprefix("\ufeff") if number == 1 else line
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(f"{path}: is not a whole gzip file ({error}); copy or download it again") from error
 
 
 def read_object(path: str | Path, kind: Any, remedy: str) -> Any:

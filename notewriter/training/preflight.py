@@ -149,7 +149,9 @@ def load(
 def shortcuts_of(file: Path) -> list[str]:
     """A line per stage of a file of pairs of which one feature names most chosen sides (`artifacts.shortcuts`)."""
     stages: dict[str, list[list[float]]] = {}
-    for pair in pairs.stream(file):
+    for pair in pairs.stream(file, labelled=True):
+        if not (pair["chosen"] and pair["rejected"]):
+            continue
         stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
     return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
 
@@ -174,4 +176,4 @@ def trained_apart(sizes: list[tuple[int, ...]], training: Configuration) -> list
     """The rows of a run: in KTO each side of a pair is one of its own."""
     if not isinstance(training, KTOConfiguration):
         return sizes
-    return [(prompt, completion) for prompt, *completions in sizes for completion in completions]
+    return [(prompt, completion) for prompt, *completions in sizes for completion in completions if completion]

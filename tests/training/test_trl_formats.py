@@ -40,12 +40,13 @@ def text(pair: Row) -> Row:
     return {column: pair[column][-1]["content"] for column in ("prompt", "chosen", "rejected")}
 
 
-def implicit_text(pair: Row) -> Row:
+def dialogue(pair: Row) -> Row:
+    """As HH-RLHF: each side is a text, in which the speakers are marked."""
     apart = text(pair)
-    return {side: f"{apart['prompt']} {apart[side]}" for side in ("chosen", "rejected")}
+    return {side: f"\n\nHuman: {apart['prompt']}\n\nAssistant: {apart[side]}" for side in ("chosen", "rejected")}
 
 
-FORMATS = {each.__name__: each for each in (explicit, implicit, ultrafeedback, text, implicit_text)}
+FORMATS = {each.__name__: each for each in (explicit, implicit, ultrafeedback, text, dialogue)}
 
 
 def as_parquet(folder: Path, rows: list[Row]) -> Path:
@@ -79,19 +80,6 @@ def test_sft_trains_on_the_chosen_side_of_a_format(form: str, make_pair: Callabl
 
     assert [row["messages"] for row in read] == [pair["prompt"] + pair["chosen"] for pair in made]
     assert set(read["trained_from"]) == {1}
-
-
-def test_texts_part_between_words(tmp_path: Path) -> None:
-    rows = [
-        {"chosen": "the town whose mayor", "rejected": "the town whose museum ago"},
-        {"chosen": "a b", "rejected": "a"},
-    ]
-
-    read = pairs.read(as_json_lines(tmp_path, rows[:1]))
-
-    assert [text(pair) for pair in read] == [{"prompt": "the town whose", "chosen": "mayor", "rejected": "museum ago"}]
-    with pytest.raises(UserError, match="row 1: has an empty prompt"):
-        pairs.read(as_json_lines(tmp_path, rows))
 
 
 def losses(trainer: DPOTrainer) -> list[float]:
@@ -189,13 +177,17 @@ def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(make_pair: Callabl
     [
         ({"prompt": None}, "has no prompt"),
         ({"chosen": None}, "has no chosen"),
-        ({"prompt": None, "chosen": "the town", "rejected": "a river"}, "has an empty prompt, or sides without a c"),
+        (
+            {"prompt": None, "chosen": "the town", "rejected": "the river"},
+            "has no prompt; .*: rename question to prompt",
+        ),
+        ({"prompt": None, "chosen": "Human: the town", "rejected": "Human: the river"}, "has no prompt"),
         ({"chosen": "the town", "prompt": ""}, "has an empty prompt"),
     ],
 )
 def test_what_is_no_pair_in_any_format_is_named(
     change: Row, fault: str, make_pair: Callable[[int], Row], tmp_path: Path
 ) -> None:
-    file = as_json_lines(tmp_path, [explicit(make_pair(0)) | change])
+    file = as_json_lines(tmp_path, [explicit(make_pair(0)) | {"question": "whose museum"} | change])
     with pytest.raises(UserError, match=rf"train\.jsonl: row 0: {fault}"):
         pairs.read(file)

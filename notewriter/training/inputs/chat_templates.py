@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import jinja2
@@ -12,9 +13,8 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.typed import misfit
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import load
+from notewriter.training.inputs.forms import Message
 from notewriter.training.model import generation
-
-Message = Mapping[str, str]
 
 QUESTION = {"role": "user", "content": "the"}
 ANSWER = {"role": "assistant", "content": "town"}
@@ -58,22 +58,35 @@ def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any
 
 
 def render(
-    conversations: Sequence[Sequence[Message]], tokenizer: PreTrainedTokenizerBase, generate: bool = False
+    conversations: Sequence[Sequence[Message]],
+    tokenizer: PreTrainedTokenizerBase,
+    generate: bool = False,
+    given: Sequence[Mapping[str, Any]] = (),
 ) -> list[list[int]]:
     """The token ids of conversations; with `generate`, including the opening of the assistant's next turn.
 
-    A fast tokenizer uses all cores for a batch of conversations, and one core for a single one.
+    `given` has the `tools` of each conversation and its variables of the template, as far as there are any. A fast
+    tokenizer uses all cores for a batch of conversations, and one core for a single one.
 
     Raises:
         jinja2.TemplateError: the chat template refuses a conversation.
         UserError: the token ids depend on the day, or the template leaves out the messages of a role.
     """
     check_written({message["role"] for messages in conversations for message in messages}, tokenizer)
-    return chat_template.undated(
-        lambda clock: _token_ids(conversations, tokenizer, generate, clock),
-        tokenizer.get_chat_template(),
-        tokenizer.name_or_path,
-    )
+
+    def rendered(clock: chat_template.Clock) -> list[list[int]]:
+        if not any(given):
+            return _token_ids(conversations, tokenizer, generate, clock)
+        both = zip(conversations, given, strict=True)
+        return [_token_ids([each], tokenizer, generate, clock, own)[0] for each, own in both]
+
+    return chat_template.undated(rendered, tokenizer.get_chat_template(), tokenizer.name_or_path)
+
+
+def given(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the template of a row is given beside its messages."""
+    tools, variables = row.get("tools"), row.get("variables")
+    return ({"tools": tools} if tools else {}) | (variables or {})
 
 
 def check_written(roles: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> None:
@@ -104,6 +117,7 @@ def _token_ids(
     tokenizer: PreTrainedTokenizerBase,
     generate: bool = False,
     clock: chat_template.Clock = chat_template.DAYS[0].strftime,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[list[int]]:
     with refusals():
         rendered = tokenizer.apply_chat_template(
@@ -112,6 +126,7 @@ def _token_ids(
             return_dict=True,
             tokenizer_kwargs={"return_attention_mask": False},
             strftime_now=clock,
+            **given,
         )
     # With `return_dict` it is one, whatever its annotation says.
     return list(cast(Mapping[str, list[list[int]]], rendered)["input_ids"])

@@ -23,7 +23,7 @@ Sample = Mapping[str, Any]
 
 
 def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
-    """The two sides of a tokenised pair as they are trained: the completion is, the prompt is not."""
+    """The sides of a tokenised pair as they are trained: the completion is, the prompt is not."""
     prompt = pair["prompt_ids"]
     return [
         {
@@ -34,6 +34,8 @@ def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
             "side": side,
         }
         for side in ("chosen", "rejected")
+        # A row of KTO has one.
+        if pair[f"{side}_ids"]
     ]
 
 
@@ -176,6 +178,8 @@ def load(
     trained = {token for dataset in checked.values() for name in columns for row in dataset[name] for token in row}
     choose_padding(tokenizer, trained - {IGNORED})
     for name, dataset in checked.items():
+        if training.process_index == 0:
+            rows.say(name, dataset)
         (check_pairs if paired else check)(dataset, tokenizer, stops, name)
     datasets["train"] = rows.mix(datasets["train"], others, arguments.mix, training.seed)
     return datasets, dropped

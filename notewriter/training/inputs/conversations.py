@@ -4,28 +4,35 @@ The trained tokens are found by rendering the conversation up to each turn, as a
 write that turn. This works for any chat template, and a template that changes earlier turns is an error.
 """
 
-import inspect
+import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
 from notewriter.ground.errors import UserError, one_line
-from notewriter.training.inputs import chat_templates, checks, pairs, rows
-from notewriter.training.inputs.chat_templates import Message
+from notewriter.training.inputs import chat_templates, checks, forms, rows, written
+from notewriter.training.inputs.forms import Message, Row
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import SFTArguments
 
 FEATURES: dict[str, Any] = {
     "messages": rows.MESSAGES,
+    **rows.GIVEN,
     **dict.fromkeys(("trained_from", "row"), Value("int64")),
+    "untrained": List(Value("int64")),
+    "label": Value("bool"),
     **dict.fromkeys(("stage", "question_id"), Value("string")),
+    **rows.SAID,
 }
+
+logger = logging.getLogger(__name__)
 
 
 def load(
@@ -42,82 +49,49 @@ def load(
     """
 
     def tokens(file: Path, trained: bool) -> Dataset:
-        return tokenize(read(file, arguments.split_turns), tokenizer, stops, file, training.dataset_num_proc)
+        dataset = labelled_true(read(file, arguments.split_turns), file)
+        return tokenize(dataset, tokenizer, stops, file, training.dataset_num_proc)
 
     return checks.load(files, tokens, tokenizer, stops, training, arguments)
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
-    """Conversations of a Parquet or JSON Lines file: `messages`, `trained_from`, `stage`, `question_id`, `row`.
+    """Conversations of a file (`forms.conversation`), with `stage`, `question_id` and `row`, the place in the file.
 
-    A row has either `messages` (chains; every turn of the assistant is trained), or `prompt` and `completion`, or
-    `prompt` and `chosen` (pairs of any format that `pairs.stream` takes); of the last two only what follows the prompt
-    is trained. A text in place of messages is one message of the user or the assistant. `trained_from` is the index of
-    the first message that may be trained, `row` the place in the file. With `split_turns`, each trained turn becomes a
-    row of its own, with what came before it as context.
+    With `split_turns`, each trained turn becomes a row of its own, with what came before it as context.
 
     Raises:
         UserError: the file cannot be read, or a row is not a conversation; names file and row.
     """
 
-    def made() -> Iterator[dict[str, Any]]:
-        for row in _rows(path):
+    def made() -> Iterator[Row]:
+        for read_row in rows.read(path):
+            row = rows.in_form(path, read_row, forms.conversation)
             yield from _turns(row) if split_turns else [row]
 
-    features = Features(**FEATURES)  # type: ignore[no-untyped-call]
-    return rows.cached(path, made, features, split_turns, inspect.getsource(pairs))
+    return rows.cached(path, made, Features(**FEATURES), split_turns)  # type: ignore[no-untyped-call]
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for read_row in rows.read(path, _COLUMNS):
-        row = pairs.with_prompt(read_row)
-        if fault := _fault(row):
-            raise UserError(f"{path}: {rows.place(row)}: {fault}; fix or remove the row")
-        yield _conversation(row, path.stem) | {"row": row["row"]}
+def labelled_true(dataset: Dataset, path: Path) -> Dataset:
+    """The conversations without those of KTO's rows whose answer is a bad one, which the log counts.
+
+    Raises:
+        UserError: none is left.
+    """
+    kept = [number for number, label in enumerate(dataset["label"]) if label]
+    if len(kept) == len(dataset):
+        return dataset
+    if not kept:
+        raise UserError(f"{path}: every row has label false, so there is nothing to train")
+    logger.info("%s: %d of %d rows have label false and are not trained", path, len(dataset) - len(kept), len(dataset))
+    good: Dataset = dataset.select(kept)
+    return good
 
 
-_COLUMNS = {"messages", "prompt", "completion", "chosen", "rejected", "stage", "dataset", "question_id"}
-
-
-def _fault(row: Mapping[str, Any]) -> str | None:
-    """Why a row is not a conversation to train on; None if it is one."""
-    ending = next((name for name in ("completion", "chosen") if row.get(name) is not None), None)
-    if row.get("messages") is None and (row.get("prompt") is None or ending is None):
-        return "has neither messages, nor prompt and completion, nor prompt and chosen"
-    names = ["messages"] if row.get("messages") is not None else ["prompt", str(ending)]
-    for name in names:
-        if isinstance(row[name], str) and name != "messages":
-            continue
-        if fault := rows.messages_fault(name, row[name]):
-            return fault
-    conversation = _conversation(row, "")
-    roles = [message["role"] for message in conversation["messages"]]
-    if roles[0] == "assistant":
-        return "begins with a message of the assistant, which has nothing to answer"
-    if "assistant" not in roles[conversation["trained_from"] :]:
-        return f"{names[-1]} has no message of the assistant, so there is nothing to train"
-    return None
-
-
-def _conversation(row: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    if row.get("messages") is not None:
-        messages, trained_from = rows.messages(row["messages"], "user"), 0
-    else:
-        prompt = rows.messages(row["prompt"], "user")
-        ending = row["completion"] if row.get("completion") is not None else row["chosen"]
-        messages, trained_from = prompt + rows.messages(ending, "assistant"), len(prompt)
-    return {
-        "messages": messages,
-        "trained_from": trained_from,
-        "stage": str(row.get("stage") or row.get("dataset") or stage),
-        "question_id": str(row.get("question_id") or ""),
-    }
-
-
-def _turns(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _turns(row: Row) -> Iterator[Row]:
     for number, message in enumerate(row["messages"]):
-        if message["role"] == "assistant" and number >= row["trained_from"]:
-            yield row | {"messages": row["messages"][: number + 1], "trained_from": number}
+        if message["role"] == "assistant" and number >= row["trained_from"] and number not in row["untrained"]:
+            yield row | {"messages": row["messages"][: number + 1], "trained_from": number, "untrained": []}
 
 
 def tokenize(
@@ -129,29 +103,47 @@ def tokenize(
         UserError: the chat template refuses a row or is not prefix-stable on it; names file and row.
     """
 
-    def ids(conversation: dict[str, Any]) -> dict[str, Any]:
+    own = written.own_tokens(tokenizer, stops)
+
+    def ids(conversation: Row) -> Row:
+        messages, start = conversation["messages"], conversation["trained_from"]
+        given, untrained = chat_templates.given(conversation), conversation.get("untrained", ())
+        answers = [n for n, each in enumerate(messages) if each["role"] == "assistant" and n >= start]
+        trained = [number for number in answers if number not in untrained]
+        names = ("prompt", "completion") if start else ("messages", "messages")
         try:
-            labelled = label(conversation["messages"], conversation["trained_from"], tokenizer, stops)
+            unread = written.check(messages, trained, given, lambda n: names[n >= start], tokenizer, own)
+            labelled = label(messages, start, tokenizer, stops, untrained, given)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
             raise UserError(f"{path}: {rows.place(conversation)}: {reason}{one_line(error)}") from error
-        return labelled | {"length": len(labelled["input_ids"])}
+        unread = sorted({*conversation.get("unread", ()), *unread})
+        return labelled | {"length": len(labelled["input_ids"]), "unread": unread}
 
     tokenized: Dataset = dataset.map(
         ids,
         num_proc=processes,
-        remove_columns=["messages", "trained_from"],
+        remove_columns=[name for name in dataset.column_names if name in NOT_TOKENS],
         new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",
     )
     return tokenized
 
 
+NOT_TOKENS = ("messages", "trained_from", "untrained", "label", *rows.GIVEN)
+
+
 def label(
-    messages: list[Message], trained_from: int, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]
+    messages: Sequence[Message],
+    trained_from: int,
+    tokenizer: PreTrainedTokenizerBase,
+    stops: frozenset[int],
+    untrained: Collection[int] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, list[int]]:
     """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
 
+    Turns whose numbers are in `untrained` are not trained either; `given` are the template's tools and variables.
     A turn is trained up to the token that ends it: the first of `stops` in it that no words follow. Where
     the template has none there (GLM-4), it is the marker of the next turn if that is one of `stops`; the last turn
     gets one appended (`chat_templates.end_of_turn`).
@@ -160,13 +152,13 @@ def label(
         UserError: the template is not prefix-stable: a server renders the conversation's beginning differently.
         jinja2.TemplateError: the template refuses the messages.
     """
-    (ids,) = chat_templates.render([messages], tokenizer)
+    (ids,) = chat_templates.render([messages], tokenizer, given=[given])
     labels = [IGNORED] * len(ids)
     for number, message in enumerate(messages):
-        if message["role"] != "assistant" or number < trained_from:
+        if message["role"] != "assistant" or number < trained_from or number in untrained:
             continue
-        start = _shown(ids, messages[:number], tokenizer, True)
-        end = _shown(ids, messages[: number + 1], tokenizer, False, stops, start)
+        start = _shown(ids, messages[:number], tokenizer, given, True)
+        end = _shown(ids, messages[: number + 1], tokenizer, given, False, stops, start)
         places = [place for place in range(start, end) if ids[place] in stops]
         if places:
             end = 1 + next((place for place in places if not _words(ids[place:end], tokenizer, stops)), places[-1])
@@ -186,8 +178,9 @@ def _words(ids: list[int], tokenizer: PreTrainedTokenizerBase, stops: frozenset[
 
 def _shown(
     ids: list[int],
-    messages: list[Message],
+    messages: Sequence[Message],
     tokenizer: PreTrainedTokenizerBase,
+    given: Mapping[str, Any],
     generate: bool,
     stops: frozenset[int] = frozenset(),
     start: int = 0,
@@ -197,7 +190,7 @@ def _shown(
     That is everything it renders to. Where a template closes a conversation differently from how it continues (Phi-3
     appends one more token), it is the common prefix, if one of `stops` has ended the last turn, from `start`, before.
     """
-    (prefix,) = chat_templates.render([messages], tokenizer, generate)
+    (prefix,) = chat_templates.render([messages], tokenizer, generate, [given])
     place = chat_templates.parting(ids, prefix)
     if place < len(prefix) and stops.isdisjoint(ids[start:place]):
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,18 @@ from trl import DPOConfig, KTOConfig
 
 from notewriter.artifacts.pairs import SCORES, SIDES, margin
 from notewriter.ground.errors import UserError, one_line
-from notewriter.training.inputs import chat_templates, checks, rows
+from notewriter.training.inputs import chat_templates, checks, forms, rows, written
+from notewriter.training.inputs.forms import Row
 from notewriter.training.options import PairArguments
 
 logger = logging.getLogger(__name__)
 
 FEATURES: dict[str, Any] = {
     **dict.fromkeys(("prompt", *SIDES), rows.MESSAGES),
+    **rows.GIVEN,
     **{column: Value("string") for column in ("stage", "question_id")},
     **{column: Value("float64") for column in SCORES},
+    **rows.SAID,
 }
 """What training reads of a pair; every other column of the file stays on disk."""
 
@@ -43,7 +47,8 @@ def load(
     """
 
     def tokens(file: Path, trained: bool) -> Dataset:
-        dataset = tokenize(read(file), tokenizer, stops, file, training.dataset_num_proc)
+        labelled = isinstance(training, KTOConfig)
+        dataset = tokenize(read(file, labelled), tokenizer, stops, file, training.dataset_num_proc)
         if not arguments.train_end_of_turn:
             check_words(dataset, stops, file)
         if arguments.min_margin is None or not trained:
@@ -61,7 +66,7 @@ def load(
 def check_words(dataset: Dataset, stops: frozenset[int], path: Path) -> None:
     """Raise a `UserError` for a tokenised pair of which a side has nothing but the end of its turn."""
     for pair in dataset:
-        for side in SIDES:
+        for side in (side for side in SIDES if pair[f"{side}_ids"]):
             if stops.issuperset(pair[f"{side}_ids"][:1]):
                 raise UserError(
                     f"{path}: {rows.place(pair)}: {side} is empty but for the token that ends the turn, which "
@@ -96,12 +101,17 @@ def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
     """
 
     def sides(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        prompts, completions = pairs["prompt_ids"] * 2, pairs["chosen_ids"] + pairs["rejected_ids"]
+        apart = [
+            (prompt, ids, side == "chosen")
+            for side in SIDES
+            for prompt, ids in zip(pairs["prompt_ids"], pairs[f"{side}_ids"], strict=True)
+            if ids
+        ]
         return {
-            "prompt_ids": prompts,
-            "completion_ids": completions,
-            "label": [True] * len(pairs["chosen_ids"]) + [False] * len(pairs["rejected_ids"]),
-            "length": [len(prompt) + len(each) for prompt, each in zip(prompts, completions, strict=True)],
+            "prompt_ids": [prompt for prompt, _, _ in apart],
+            "completion_ids": [ids for _, ids, _ in apart],
+            "label": [label for _, _, label in apart],
+            "length": [len(prompt) + len(ids) for prompt, ids, _ in apart],
         }
 
     def mismatched(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -135,81 +145,26 @@ def margins_of(dataset: Dataset) -> list[float | None]:
     return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
 
 
-def read(path: Path) -> Dataset:
-    """The pairs of a Parquet or JSON Lines file, with the columns of `FEATURES`.
+def read(path: Path, labelled: bool = False) -> Dataset:
+    """The pairs of a file, with the columns of `FEATURES`; with `labelled` also rows of KTO, pairs of one side.
 
     Raises:
         UserError: as `stream`.
     """
 
     def made() -> Iterator[dict[str, Any]]:
-        return ({column: pair.get(column) for column in FEATURES} for pair in stream(path, FEATURES))
+        return ({column: pair[column] for column in FEATURES} for pair in stream(path, labelled))
 
-    return rows.cached(path, made, Features(**FEATURES))  # type: ignore[no-untyped-call]
+    return rows.cached(path, made, Features(**FEATURES), labelled)  # type: ignore[no-untyped-call]
 
 
-def stream(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file as pairs, with what else they have: pairs of ours, or of the formats that TRL takes.
-
-    In those, `chosen` and `rejected` may be whole conversations, whose common beginning is the prompt, and prompt and
-    sides may be texts: one message of the user, and one of the assistant. Without `stage` the file's name is one;
-    `question_id` may be missing. `wanted` are the columns to read of a Parquet file.
+def stream(path: Path, labelled: bool = False) -> Iterator[Row]:
+    """The rows of a file as pairs (`forms.pair`). Without `stage` the file's name is one.
 
     Raises:
         UserError: the file cannot be read, has no rows, or a row is not a pair; names file and row.
     """
-    for row in rows.read(path, wanted):
-        pair = with_prompt(row)
-        if fault := _fault(pair):
-            raise UserError(f"{path}: {rows.place(row)}: {fault}; fix or remove the row")
-        yield (
-            pair
-            | {column: rows.messages(pair[column], role) for column, role in ROLES.items()}
-            | {"stage": str(row.get("stage") or path.stem), "question_id": str(row.get("question_id") or "")}
-        )
-
-
-ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
-"""Who says what is a text in place of messages."""
-
-
-def with_prompt(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose sides begin with their prompt, as whole conversations or texts, with the prompt apart."""
-    chosen: Any
-    rejected: Any
-    chosen, rejected = (row.get(side) for side in SIDES)
-    texts = row.get("prompt") is None and isinstance(chosen, str) and isinstance(rejected, str)
-    if not texts and not (_is_whole(chosen) and _is_whole(rejected)):
-        return row
-    place = max(0, min(chat_templates.parting(chosen, rejected), len(chosen) - 1, len(rejected) - 1))
-    if texts:
-        # Between words; the white space there is the chat template's.
-        place = max(chosen.rfind(" ", 0, place), chosen.rfind("\n", 0, place)) + 1
-        return row | {"prompt": chosen[:place].rstrip(), "chosen": chosen[place:], "rejected": rejected[place:]}
-    return row | {"prompt": chosen[:place], "chosen": chosen[place:], "rejected": rejected[place:]}
-
-
-def _is_whole(side: Any) -> bool:
-    """Whether a side begins with its prompt: messages of which the first is not the assistant's."""
-    return rows.messages_fault("side", side) is None and side[0]["role"] != "assistant"
-
-
-def _fault(pair: Mapping[str, Any]) -> str | None:
-    """Why a row is not a pair; None if it is one."""
-    for column in ROLES:
-        if pair.get(column) is None:
-            return f"has no {column}; pairs have prompt, chosen and rejected, or whole conversations as the two sides"
-        if pair[column] == "" and column == "prompt":
-            return "has an empty prompt, or sides without a common beginning"
-        if not isinstance(pair[column], str) and (fault := rows.messages_fault(column, pair[column])):
-            return fault
-    prompt, *sides = (rows.messages(pair[column], role) for column, role in ROLES.items())
-    if prompt[-1]["role"] != "user":
-        return f"prompt ends with a message of the {prompt[-1]['role']}, not of the user"
-    for column, side in zip(SIDES, sides, strict=True):
-        if [message["role"] for message in side] != ["assistant"]:
-            return f"{column} is not one message of the assistant"
-    return None
+    return (rows.in_form(path, row, forms.pair, labelled) for row in rows.read(path))
 
 
 def tokenize(
@@ -230,34 +185,43 @@ def tokenize(
         UserError: the template refuses a row (some know no system role); names file and row.
     """
 
+    own = written.own_tokens(tokenizer, stops)
+
     def tokens(pairs: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
-        prompts = pairs["prompt"]
+        made = [dict(zip(pairs, values, strict=True)) for values in zip(*pairs.values(), strict=True)]
+        prompts, given = pairs["prompt"], [chat_templates.given(pair) for pair in made]
         try:
+            unread = [_checked(pair, each, tokenizer, own) for pair, each in zip(made, given, strict=True)]
             ending = chat_templates.end_of_turn(tokenizer, stops)
-            prompt_ids = chat_templates.render(prompts, tokenizer, generate=True)
+            prompt_ids = chat_templates.render(prompts, tokenizer, generate=True, given=given)
             whole_ids = {
                 side: chat_templates.render(
-                    [prompt + completion for prompt, completion in zip(prompts, pairs[side], strict=True)], tokenizer
+                    [prompt + (completion or []) for prompt, completion in zip(prompts, pairs[side], strict=True)],
+                    *(tokenizer, False, given),
                 )
                 for side in SIDES
             }
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, UserError) as error:
             if len(numbers) > 1:
                 # Rendered one by one, the refused row is known.
                 for place, number in enumerate(numbers):
                     tokens({name: values[place : place + 1] for name, values in pairs.items()}, [number])
             reason = one_line(error)
-            raise UserError(f"{path}: row {numbers[0]}: the model's chat template refuses it ({reason})") from error
+            if not isinstance(error, UserError):
+                reason = f"the model's chat template refuses it ({reason})"
+            raise UserError(f"{path}: row {numbers[0]}: {reason}") from error
         columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(numbers)}
+        columns["unread"] = unread
         for side, whole in whole_ids.items():
-            both = list(zip(prompt_ids, whole, strict=True))
-            completions = [ids[len(prompt) :] for prompt, ids in both]
+            both = list(zip(prompt_ids, whole, pairs[side], strict=True))
+            completions = [ids[len(prompt) :] if there else [] for prompt, ids, there in both]
             columns[f"{side}_ids"] = [
-                [*ids, ending] if ending is not None and stops.isdisjoint(ids) else ids for ids in completions
+                [*ids, ending] if there and ending is not None and stops.isdisjoint(ids) else ids
+                for ids, there in zip(completions, pairs[side], strict=True)
             ]
             columns["diverging"] = [
-                earlier or _difference(prompt, ids, side, tokenizer)
-                for earlier, (prompt, ids) in zip(columns["diverging"], both, strict=True)
+                earlier or (_difference(prompt, ids, side, tokenizer) if there else "")
+                for earlier, (prompt, ids, there) in zip(columns["diverging"], both, strict=True)
             ]
         columns["length"] = [
             len(prompt) + max(len(chosen), len(rejected))
@@ -275,6 +239,21 @@ def tokenize(
         desc=f"Tokenising {path.name}",
     )
     return tokenized
+
+
+def _checked(
+    pair: Row, given: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, own: Collection[str]
+) -> list[str]:
+    """What is not read of a pair: columns of its file, and keys of messages that the template does not write."""
+    prompt, unread = pair["prompt"], set(pair.get("unread", ()))
+    for side in (side for side in SIDES if pair[side]):
+        column = partial(_column, len(prompt), side)
+        unread |= {*written.check(prompt + pair[side], {len(prompt)}, given, column, tokenizer, own)}
+    return sorted(unread)
+
+
+def _column(start: int, side: str, number: int) -> str:
+    return side if number >= start else "prompt"
 
 
 def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -2,15 +2,16 @@
 
 import hashlib
 import inspect
+import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import datasets
-from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets import Dataset, Features, Json, List, Value, concatenate_datasets
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
@@ -21,13 +22,21 @@ from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates, repositories
-from notewriter.training.inputs.chat_templates import Message
+from notewriter.training.inputs import chat_templates, forms, repositories, written
+from notewriter.training.inputs.forms import Row
 
-Row = dict[str, Any]
+logger = logging.getLogger(__name__)
 
-MESSAGES = [{"role": Value("string"), "content": Value("string")}]
-"""The type of a column of messages."""
+MESSAGES = List(Json())
+"""The type of a column of messages, which have whatever keys they were given."""
+
+GIVEN = {"tools": Json(), "variables": Json()}
+"""The columns with what a chat template is given beside the messages."""
+
+SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
+"""The columns with what is said once of a file: names of its columns that are not read, and how others are."""
+
+JSON = (".jsonl", ".json")
 
 IGNORED = -100
 """The label of a token that is not trained."""
@@ -86,52 +95,61 @@ def columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def read(path: Path, wanted: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet or JSON Lines file, with their numbers as `row`.
+def read(path: Path) -> Iterator[Row]:
+    """The rows of a Parquet or JSON Lines file, or of a JSON list, with their numbers as `row`.
 
-    `wanted` are the columns to read of a Parquet file, as far as it has them; None reads all.
+    They have the columns of `forms.USED`; what else has a value is named in `unread`.
 
     Raises:
         UserError: the file cannot be read, or has no rows.
     """
-    raw: Iterator[dict[str, Any]]
-    if path.suffix in {".jsonl", ".json"}:
-        raw = (row for _, row in jsonl.read(path))
-    else:
-        names = columns(path)
-        raw = read_rows(path, columns=[name for name in names if wanted is None or name in wanted] or names)
     number = -1
-    for number, row in enumerate(raw):
+    for number, row in enumerate(_of_json(path) if _uncompressed(path).suffix in JSON else _of_parquet(path)):
         yield row | {"row": number}
     if number < 0:
         raise UserError(f"{path}: has no rows; write one per line")
 
 
+def _uncompressed(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".gz"))
+
+
+def _of_json(path: Path) -> Iterator[Row]:
+    for _, record in jsonl.records(path):
+        unread = [name for name, value in record.items() if name not in forms.USED and forms.filled(value)]
+        yield {name: record[name] for name in forms.USED if name in record} | {"unread": unread}
+
+
+def _of_parquet(path: Path) -> Iterator[Row]:
+    names = columns(path)
+    used = [name for name in names if name in forms.USED]
+    unread = [name for name in names if name not in forms.USED]
+    for row in read_rows(path, columns=used or names[:1]):
+        yield {name: _present(row[name]) for name in used} | {"unread": unread}
+
+
+def _present(value: Any) -> Any:
+    """A value without the keys that Parquet adds to an object where another row's has them."""
+    if isinstance(value, dict):
+        return {key: _present(each) for key, each in value.items() if each is not None or key == "content"}
+    return [_present(each) for each in value] if isinstance(value, list) else value
+
+
 def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *options: object) -> Dataset:
     """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
 
-    Their key is the file's content, its name (a stage), the options and the code: `options` has that of other modules
-    that `made` calls.
+    Their key is the file's content, its name (a stage), the options and the code.
 
     Raises:
         UserError: as `made`.
     """
-    code = [
-        inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], chat_templates)
-    ]
+    code = [inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], forms)]
     key = Hasher.hash([file_digest(path), path.stem, options, code])
     try:
         dataset: Dataset = Dataset.from_generator(made, features=features, fingerprint=key)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
     return dataset
-
-
-def messages(value: str | Sequence[Message], role: str) -> list[dict[str, str]]:
-    """Messages with nothing but a role and a content; a text is one message of `role`."""
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    return [{"role": message["role"], "content": message["content"]} for message in value]
 
 
 def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
@@ -160,14 +178,32 @@ def place(row: Mapping[str, Any]) -> str:
     return f"row {row['row']}" + (f" (question {question})" if question else "")
 
 
-def messages_fault(column: str, messages: Any) -> str | None:
-    """Why a value is not a list of messages with a role and a content each; None if it is one."""
-    if not isinstance(messages, list) or not messages:
-        return f"{column} is not a list of messages"
-    for message in messages:
-        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            return f"{column} has a message without a role and a content"
-    return None
+def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) -> Row:
+    """What `forms` makes of a row, with its stage, its question and its number.
+
+    Raises:
+        UserError: the row has not this form; names file and row.
+    """
+    try:
+        made = form(row, *options)
+    except UserError as error:
+        raise UserError(f"{path}: {place(row)}: {error}; fix or remove the row") from error
+    stage = str(made["stage"] or _uncompressed(path).stem)
+    return made | {"stage": stage, "question_id": str(row.get("question_id") or ""), "row": row["row"]}
+
+
+def say(file: str, dataset: Dataset) -> None:
+    """Log once what is not read of a file, and what is read in another way than its name says."""
+    if unread := _all(dataset["unread"]):
+        what = f"{len(unread)} columns are" if len(unread) > 1 else "1 column is"
+        more = f" and {len(unread) - forms.SHOWN} more" if len(unread) > forms.SHOWN else ""
+        logger.info("%s: %s not read: %s%s", file, what, ", ".join(unread[: forms.SHOWN]), more)
+    for remark in _all(dataset["remarks"]):
+        logger.info("%s: %s", file, remark)
+
+
+def _all(lists: Iterable[Sequence[str]]) -> list[str]:
+    return sorted({each for values in lists for each in values})
 
 
 def cache_key(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], module: ModuleType) -> str:
@@ -176,7 +212,7 @@ def cache_key(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: froze
     The default of `Dataset.map`, a hash of the function that it runs, misses the functions that this one calls, and
     so would reuse the tokens of an older version of `module`.
     """
-    code = [inspect.getsource(each) for each in (module, chat_templates, chat_template)]
+    code = [inspect.getsource(each) for each in (module, chat_templates, chat_template, written)]
     return str(Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]))
 
 

@@ -65,14 +65,23 @@ def test_an_end_of_turn_at_which_no_server_stops_is_an_error(
         check_pairs(tokenizer, make_pair(0))
 
 
-def test_an_end_of_turn_in_the_middle_of_an_answer_is_an_error(
-    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
-) -> None:
+def test_an_end_of_turn_in_a_text_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
     broken = make_pair(0)
     broken["rejected"][0]["content"] = "a <end> river"
 
-    with pytest.raises(UserError, match=r"rejected: <end> ends a turn in the middle of what is trained"):
+    with pytest.raises(UserError, match=r"rejected holds <end> in a text of the assistant, a special token"):
         check_pairs(tokenizer, broken)
+
+
+def test_an_end_of_turn_that_the_template_writes_into_an_answer_is_an_error(
+    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "{{ message.content }}", "{{ message.content.replace('ago', '<end> ago') }}"
+    )
+
+    with pytest.raises(UserError, match=r"rejected: <end> ends a turn in the middle of what is trained"):
+        check_pairs(tokenizer, make_pair(0))
 
 
 def test_a_mask_that_trains_nothing_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:

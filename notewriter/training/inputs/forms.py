@@ -1,0 +1,458 @@
+"""Rows of training data in the forms in which they are published: each column and key is read, named, or refused.
+
+A row becomes messages, as TRL's trainers take them, with what else the chat template is given. What is not read is
+named in `unread`; what would change the training if it were left out is refused.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.pairs import SCORES, SIDES, Pair
+from notewriter.ground.errors import UserError, one_line
+
+Message = Mapping[str, Any]
+Row = dict[str, Any]
+
+SYSTEM = ("system", "system_prompt", "system_message")
+"""Columns with the text of a system message before the others."""
+
+SCORES_OF_OTHERS = (
+    ("score_chosen", "score_rejected"),
+    ("chosen_rating", "rejected_rating"),
+    ("rating_chosen", "rating_rejected"),
+    ("chosen-rating", "rejected-rating"),
+)
+"""What others call the scores of the two sides."""
+
+WEIGHTS = ("weight", "loss_weight", "train", "training", "trainable", "loss")
+"""Keys of a message that say whether it is trained: 1 and true, or 0 and false."""
+
+WEIGHTS_OF_ROWS = ("weight", "loss_weight", "sample_weight")
+"""Columns that say the same of a row."""
+
+NOT_TEXT = ("image", "images", "video", "videos", "audio", "audios")
+"""Columns of a row, and keys of a message, of what is no text."""
+
+OTHER_NAMES = {
+    "functions": "rename it to tools, a list of their descriptions",
+    "function_call": "write it as tool_calls, a list of calls",
+    "history": "put its turns into the prompt, as messages",
+    "train_detail": "leave it out, or make each part that is trained a message of its own",
+}
+"""Columns and keys that say in another form what is trained, or what it follows, and the remedy for each."""
+
+CALLED = {
+    "prompt": ("instruction", "question", "query", "problem", "input", "trajectory", "post", "context"),
+    "completion": ("output", "response", "answer", "solution", "generation", "summary"),
+    "messages": ("conversation", "dialogue", "dialog", "turns", "chat", "items"),
+    "chosen": ("chosen_response", "response_chosen", "accepted", "preferred", "win"),
+    "rejected": ("rejected_response", "response_rejected", "dispreferred", "lose"),
+}
+"""What others call a column, of which one has to be renamed."""
+
+USED = (
+    *("prompt", *SIDES, "completion", "messages", "conversations", "label", "tools", "chat_template_kwargs"),
+    *("stage", "dataset", "question_id", *SCORES, *(name for names in SCORES_OF_OTHERS for name in names)),
+    *(*SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES),
+)
+"""The columns that are read; the others of a file stay on disk."""
+
+PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Chain.__annotations__) - {"messages"}
+"""The columns of our own data, which say where it comes from."""
+
+ROLES = frozenset(
+    ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation", "environment")
+)
+"""Who speaks, in the words of chat templates."""
+
+ROLES_OF_OTHERS = {"human": "user", "prompter": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
+
+UNTRAINED = "train"
+"""The key of a message that is not trained, until it is rendered; its value is False."""
+
+SHOWN = 12
+"""Columns that an error lists."""
+
+
+def pair(row: Row, labelled: bool = False) -> Row:
+    """A row as a pair: messages of `prompt`, `chosen` and `rejected`, `tools`, `variables`, the two scores, `unread`.
+
+    `chosen` and `rejected` may be whole conversations, whose common beginning is the prompt; prompt and sides may be
+    texts, of which a dialogue with the marks of its speakers is its turns. With `labelled` a row may also have
+    `prompt`, `completion` and `label`, as for KTO: it is then a pair of which one side is None.
+
+    Raises:
+        UserError: the row is not a pair, or has something that training cannot use; says what and the remedy.
+    """
+    used = {"prompt", *SIDES}
+    sides: dict[str, list[Row] | None]
+    if labelled and row.get("chosen") is None and row.get("completion") is not None:
+        used |= {"completion", "label"}
+        prompt = _required(row, "prompt")
+        good, completion = _label(row), turns(row["completion"], "completion", "assistant")
+        sides = {"chosen": completion if good else None, "rejected": None if good else completion}
+    else:
+        if missing := [side for side in SIDES if row.get(side) is None]:
+            raise UserError(f"has no {missing[0]}; {_pairs_have(row, *missing, *_without_prompt(row))}")
+        prompt, both = _apart(row)
+        sides = {**both}
+    prompt = _with_system(row, prompt)
+    if prompt[-1]["role"] in ("assistant", "system", "developer"):
+        raise UserError(f"prompt ends with a message of the {prompt[-1]['role']}, not of the user")
+    for column, side in sides.items():
+        if side is not None and [message["role"] for message in side] != ["assistant"]:
+            raise UserError(f"{column} is not one message of the assistant")
+        if side is not None and UNTRAINED in side[0]:
+            raise UserError(f"{column} is a message that is not to be trained; remove the row, or its weight")
+    scores, names = _scores(row)
+    return (
+        {"prompt": _rendered(prompt), **{side: each and _rendered(each) for side, each in sides.items()}}
+        | _given(row)
+        | scores
+        | {"unread": _unread(row, used | set(names)), "remarks": _remark(names), "stage": row.get("stage")}
+    )
+
+
+def conversation(row: Row) -> Row:
+    """A row as a conversation: `messages`, `trained_from`, `untrained`, `label`, `tools`, `variables`, `unread`.
+
+    It has `messages` (or `conversations`), or `prompt` and `completion`, or `prompt` and `chosen` in any form of
+    `pair`. `trained_from` is the index of the first message that may be trained, `untrained` has those of turns of
+    the assistant that are not; `label` is false in a row of KTO that is not.
+
+    Raises:
+        UserError: the row is not a conversation, or has something that training cannot use; says what and the remedy.
+    """
+    whole = next((name for name in ("messages", "conversations") if row.get(name) is not None), None)
+    label = True
+    if whole:
+        used, last = {whole}, whole
+        messages, trained_from = turns(row[whole], whole, "user"), 0
+        if isinstance(row[whole], str) and len(messages) == 1:
+            raise UserError(f"{whole} is not a list of messages")
+    elif row.get("prompt") is not None and row.get("completion") is not None:
+        used, last = {"prompt", "completion", "label"}, "completion"
+        prompt, ending = _required(row, "prompt"), turns(row["completion"], "completion", "assistant")
+        label = row.get("label") is None or _label(row)
+        messages, trained_from = prompt + ending, len(prompt)
+    elif row.get("chosen") is not None and (row.get("prompt") is not None or row.get("rejected") is not None):
+        used, last = {"prompt", "chosen", "rejected"}, "chosen"
+        prompt, sides = _apart(row if row.get("rejected") is not None else {**row, "rejected": row["chosen"]})
+        messages, trained_from = prompt + sides["chosen"], len(prompt)
+    else:
+        remedy = _there(row, "messages", *(name for name in ("prompt", "completion") if row.get(name) is None))
+        raise UserError(f"has neither messages, nor prompt and completion, nor prompt and chosen; {remedy}")
+    before = len(messages)
+    messages = _with_system(row, messages)
+    trained_from += (len(messages) - before) if trained_from else 0
+    if messages[0]["role"] == "assistant":
+        raise UserError("begins with a message of the assistant, which has nothing to answer")
+    answers = [n for n, each in enumerate(messages) if each["role"] == "assistant" and n >= trained_from]
+    untrained = [number for number in answers if UNTRAINED in messages[number]]
+    if not answers or answers == untrained:
+        what = "message of the assistant" if not answers else "message of the assistant that is to be trained"
+        raise UserError(f"{last} has no {what}, so there is nothing to train")
+    for number in answers:
+        if number not in untrained and not any(messages[number].get(key) for key in ("content", *WORDS)):
+            raise UserError(f"{last} has an empty message of the assistant, of which only its end would be trained")
+    return (
+        {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
+        | _given(row)
+        | {"unread": _unread(row, used), "remarks": [], "stage": row.get("stage") or row.get("dataset")}
+    )
+
+
+WORDS = ("tool_calls", "reasoning_content", "reasoning", "thinking", "thoughts")
+"""Keys of a message beside `content` with what a model writes."""
+
+
+def turns(value: Any, column: str, role: str) -> list[Row]:
+    """The messages of a column; a text is one of `role`, or the turns of a dialogue whose speakers are marked.
+
+    Raises:
+        UserError: it is neither a text nor messages.
+    """
+    if isinstance(value, str):
+        if _WRITTEN_OUT.match(value):
+            raise UserError(f"{column} is a text that lists messages; write them as a list of objects")
+        return _dialogue(value) or [{"role": role, "content": value}]
+    # One message in place of a list of one, as LLaMA-Factory has the sides of a pair.
+    messages = [value] if isinstance(value, dict) else value
+    if not isinstance(messages, list) or not messages:
+        raise UserError(f"{column} is not a list of messages, but {_kind(value)}")
+    return [_message(each, column) for each in messages]
+
+
+_WRITTEN_OUT = re.compile(r"""\s*\[\s*\{\s*["'](role|content|from|value)["']\s*:""")
+
+_SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
+"""The marks of speakers in the dialogues of HH-RLHF and what follows it."""
+
+
+def _dialogue(text: str) -> list[Row] | None:
+    """The turns of a text that begins with the mark of a user's and has one of the assistant's; None for others.
+
+    A last mark with nothing behind it is the beginning of what the model is to write.
+
+    Raises:
+        UserError: the speakers do not alternate.
+    """
+    _, *parts = _SPEAKER.split(text.strip())
+    if not text.lstrip().startswith("Human:") or "Assistant" not in parts[::2]:
+        return None
+    said = [(speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)]
+    if said[-1] == ("Assistant", ""):
+        said.pop()
+    for number, (speaker, _) in enumerate(said):
+        if speaker != ("Human", "Assistant")[number % 2]:
+            raise UserError(
+                f"has a dialogue whose turn {number + 1} is marked {speaker}:, as the one before; fix or remove it"
+            )
+    return [{"role": ROLES_OF_OTHERS.get(each.lower(), "assistant"), "content": words} for each, words in said]
+
+
+def _message(value: Any, column: str) -> Row:
+    """One message whose keys are checked; `UNTRAINED` is in it if it is not to be trained."""
+    if not isinstance(value, dict):
+        raise UserError(f"{column} has {_kind(value)} in place of a message, an object with role and content")
+    # What a column of Parquet lacks in one row is null there.
+    message = {key: each for key, each in value.items() if each is not None or key == "content"}
+    if "role" not in message and "from" in message:
+        message = {_CHATML.get(key, key): each for key, each in message.items()}
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise UserError(f"{column} has a message without a role and a content")
+    message["role"] = role = ROLES_OF_OTHERS.get(role, role)
+    if role not in ROLES:
+        raise UserError(f"{column} has a message of the role {_shown(role)}; the roles are {', '.join(sorted(ROLES))}")
+    for key in [*NOT_TEXT, *OTHER_NAMES]:
+        if message.get(key):
+            raise UserError(f"{column} has a message with {key}; {OTHER_NAMES.get(key, _ONLY_TEXT)}")
+    message = {key: each for key, each in message.items() if each not in ([], "") or key == "content"}
+    if message.get("tool_calls"):
+        message["tool_calls"] = _calls(message["tool_calls"], column)
+    content = message.get("content")
+    if isinstance(content, list):
+        message["content"] = content = _text_of(content, column)
+    if not isinstance(content, str) and (content is not None or not any(message.get(key) for key in WORDS)):
+        raise UserError(f"{column} has a message without a role and a content")
+    weights = [(key, _weight(message.pop(key), f"{column}: {key}")) for key in WEIGHTS if key in message]
+    if role != "assistant" and any(weight for _, weight in weights):
+        key = next(key for key, weight in weights if weight)
+        raise UserError(f"{column}: {key} of a message of the {role}: only the assistant's are trained; remove the key")
+    if role == "assistant" and not all(weight for _, weight in weights):
+        message[UNTRAINED] = False
+    return message
+
+
+_CHATML = {"from": "role", "value": "content"}
+_ONLY_TEXT = "only texts are trained; remove it, or the row"
+
+
+def _weight(value: Any, name: str) -> bool:
+    if value in (0, 1):
+        return bool(value)
+    raise UserError(f"{name} is {_shown(value)}: a weight is 0 or 1 here (or false and true); repeat or remove rows")
+
+
+def _text_of(parts: list[Any], column: str) -> str:
+    """The text of a content that is a list with one part."""
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type", "text") == "text"]
+    if len(parts) != 1 or len(texts) != 1 or not isinstance(texts[0], str):
+        raise UserError(
+            f"{column} has a message whose content is a list of {len(parts)} part(s); write it as one text "
+            "(templates join parts in different ways), and leave out what is no text"
+        )
+    return texts[0]
+
+
+def _calls(value: Any, column: str) -> list[Any]:
+    """Calls of tools, with arguments as objects, as servers give them to the template whatever a request has."""
+    calls = _decoded(value, f"{column}: tool_calls")
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise UserError(f"{column}: tool_calls is not a list of calls, each an object with a function")
+    made = []
+    for call in calls:
+        function = call.get("function", call)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise UserError(f"{column}: tool_calls has a call without a function's name; write its name and arguments")
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            arguments = _decoded(arguments or "{}", f"{column}: arguments of {_shown(function['name'])}")
+            function = function | {"arguments": arguments}
+        made.append(call | {"function": function} if "function" in call else function)
+    return made
+
+
+def _decoded(value: Any, name: str) -> Any:
+    """A value; of a text, what it says as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{name} is a text that is not JSON ({one_line(error)}); write it as a list or an object"
+        ) from error
+
+
+def _given(row: Row) -> Row:
+    """What else the chat template is given: `tools` and `variables`; refuses columns that change what is trained."""
+    for name in NOT_TEXT:
+        if filled(row.get(name)):
+            raise UserError(f"has the column {name}; {_ONLY_TEXT}")
+    for name, remedy in OTHER_NAMES.items():
+        if filled(row.get(name)):
+            raise UserError(f"has the column {name}; {remedy}")
+    for name in WEIGHTS_OF_ROWS:
+        if row.get(name) is not None and not _weight(row[name], name):
+            raise UserError(f"{name} is {_shown(row[name])}: the row is not to be trained; remove it")
+    tools = _decoded(row.get("tools") or None, "tools")
+    if isinstance(tools, list):
+        tools = [_decoded(tool, "tools") for tool in tools]
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise UserError(f"tools is {_kind(tools)}, not a list of their descriptions, each an object")
+    variables = _decoded(row.get("chat_template_kwargs") or {}, "chat_template_kwargs")
+    if not isinstance(variables, dict):
+        raise UserError(f"chat_template_kwargs is {_kind(variables)}, not an object of the template's variables")
+    return {
+        "tools": tools or None,
+        "variables": {name: value for name, value in variables.items() if value is not None} or None,
+    }
+
+
+def _required(row: Row, column: str) -> list[Row]:
+    """The messages of the prompt."""
+    if row.get(column) is None:
+        raise UserError(f"has no {column}; {_there(row, column)}")
+    if row[column] == "":
+        raise UserError(f"has an empty {column}")
+    return turns(row[column], column, "user")
+
+
+def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
+    """The prompt of a pair, and what follows it on each side; of whole conversations the prompt is what they share."""
+    sides = {side: turns(row[side], side, "assistant") for side in SIDES}
+    chosen, rejected = sides.values()
+    if chosen[0]["role"] == "assistant" or rejected[0]["role"] == "assistant":
+        if row.get("prompt") is None:
+            raise UserError(f"has no prompt; {_pairs_have(row, 'prompt')}")
+        return _required(row, "prompt"), sides
+    shorter = min(len(chosen), len(rejected)) - 1
+    place = next((number for number in range(shorter) if chosen[number] != rejected[number]), shorter)
+    if place == 0:
+        raise UserError("has sides without a common beginning, which would be the prompt; give it as prompt")
+    if row.get("prompt"):
+        prompt = row["prompt"]
+        there = (
+            prompt.strip() in [str(each["content"]).strip() for each in chosen]
+            if isinstance(prompt, str) and _dialogue(prompt) is None
+            else _begins(chosen, turns(prompt, "prompt", "user"))
+        )
+        if not there:
+            raise UserError(
+                "has a prompt that is not in the conversations chosen and rejected; remove the column prompt, or give "
+                "only what follows it as the sides"
+            )
+    return chosen[:place], {side: messages[place:] for side, messages in sides.items()}
+
+
+def _begins(messages: list[Row], prompt: list[Row]) -> bool:
+    return messages[: len(prompt)] == prompt
+
+
+def _with_system(row: Row, messages: list[Row]) -> list[Row]:
+    """Messages after the text of a column `system`."""
+    texts = {name: row[name] for name in SYSTEM if filled(row.get(name))}
+    if not texts:
+        return messages
+    name, text = next(iter(texts.items()))
+    if not isinstance(text, str) or len(set(map(str, texts.values()))) > 1:
+        raise UserError(f"{' and '.join(texts)}: the system message is one text; give one column of texts")
+    if messages[0]["role"] not in ("system", "developer"):
+        return [{"role": "system", "content": text}, *messages]
+    if messages[0]["content"] != text:
+        raise UserError(f"has a system message, and another one in the column {name}; remove one of them")
+    return messages
+
+
+def _label(row: Row) -> bool:
+    if row.get("label") is None:
+        raise UserError(f"has no label; {_there(row, 'label')}")
+    if isinstance(row["label"], bool) or row["label"] in (0, 1):
+        return bool(row["label"])
+    raise UserError(f"label is {_shown(row['label'])}; write true for a good completion and false for a bad one")
+
+
+def _scores(row: Row) -> tuple[Row, tuple[str, ...]]:
+    """The scores of the two sides, and the columns of others that they are from."""
+    for names in (SCORES, *SCORES_OF_OTHERS):
+        values = [row.get(name) for name in names]
+        numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+        if len(numbers) == len(values):
+            return dict(zip(SCORES, numbers, strict=True)), () if names == SCORES else names
+    return dict.fromkeys(SCORES), ()
+
+
+def _remark(names: Sequence[str]) -> list[str]:
+    return [f"{' and '.join(names)} are read as the two scores, for min_margin"] if names else []
+
+
+def _unread(row: Row, used: set[str]) -> list[str]:
+    """The columns with something in them that are not used."""
+    ours = {*used, *PROVENANCE, *SYSTEM, *WEIGHTS_OF_ROWS, "tools", "chat_template_kwargs", "row", "unread"}
+    return sorted({*row.get("unread", ()), *(name for name in row if name not in ours and filled(row[name]))})
+
+
+def filled(value: Any) -> bool:
+    """Whether a value says anything."""
+    return value is not None and value not in ("", [], {})
+
+
+def _rendered(messages: Iterable[Row]) -> list[Row]:
+    """Messages as the chat template gets them."""
+    return [{key: value for key, value in message.items() if key != UNTRAINED} for message in messages]
+
+
+def _pairs_have(row: Row, *missing: str) -> str:
+    return f"pairs have prompt, chosen and rejected, or whole conversations as the two sides; {_there(row, *missing)}"
+
+
+def _without_prompt(row: Row) -> Iterator[str]:
+    if row.get("prompt") is None:
+        yield "prompt"
+
+
+def _there(row: Row, *missing: str) -> str:
+    """The columns that a row has, and which to rename."""
+    names = sorted(
+        {*(name for name in row if name not in ("row", "unread") and filled(row[name])), *row.get("unread", ())}
+    )
+    if not names:
+        return "all its columns are empty"
+    listed = ", ".join(map(_shown, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    renamed = {name: next((each for each in CALLED.get(name, ()) if each in names), None) for name in missing}
+    remedies = " and ".join(f"{other} to {name}" for name, other in renamed.items() if other)
+    return f"its columns are {listed}" + (f": rename {remedies}" if remedies else "")
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _kind(value: Any) -> str:
+    kinds = {
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        dict: "an object",
+        list: "a list",
+    }
+    if value == []:
+        return "an empty list"
+    return "null" if value is None else kinds.get(type(value), f"a {type(value).__name__}")
