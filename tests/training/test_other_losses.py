@@ -18,7 +18,6 @@ from trl.experimental.orpo import ORPOTrainer
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, kto
-from notewriter.training.inputs import pairs
 from notewriter.training.run.reference_free import odds_ratio, simpo
 from notewriter.training.run.trainers import MeteredDPOTrainer
 
@@ -76,7 +75,9 @@ def test_simpo_is_that_of_trls_trainer(options: Options, made: list[Pair], tiny_
     trainer = CPOTrainer(
         str(tiny_model),
         args=CPOConfig(str(tmp_path / "trl"), **SETTINGS, **SIMPO, cpo_alpha=0.0),
-        train_dataset=Dataset.from_list([{key: pair[key] for key in pairs.ROLES} for pair in made]),
+        train_dataset=Dataset.from_list(
+            [{key: pair[key] for key in ("prompt", "chosen", "rejected")} for pair in made]
+        ),
         processing_class=AutoTokenizer.from_pretrained(tiny_model),
     )
     trainer.train()
