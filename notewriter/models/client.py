@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -39,7 +40,7 @@ from notewriter.models.completions import (
     tokens_of,
 )
 from notewriter.models.connection import UnreadableReply, connect, is_gone, is_transient, reason, rejected_key, retrying
-from notewriter.models.dialects import PARAMETERS, in_words, known_dialect
+from notewriter.models.dialects import NEUTRAL_AT, NOT_TAKEN_BY, PARAMETERS, in_words, known_dialect
 from notewriter.models.prices import Reserve, for_free
 from notewriter.models.replicas import Replica, Replicas
 
@@ -147,7 +148,8 @@ class Client:
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
     until one of them is alive. `waiting` says which server a call waits for, and why; it is empty after a reply.
     `received` counts the completion tokens of replies that did not come from the cache, `answered` these replies, and
-    `replies` all of them by affinity.
+    `replies` all of them by affinity. `left_to_server` names the sampling parameters for which the server has values of
+    its own that no request can change, as far as `check` could see.
     """
 
     def __init__(
@@ -164,7 +166,9 @@ class Client:
         self.waiting = ""
         self.replies: Counter[str] = Counter()
         self._refused = 0
-        self._takes_all = False
+        self._is_ours = bool(revive)
+        self._owners: set[str] = set()
+        self.left_to_server: tuple[str, ...] = ()
         self._cache = cache
         self._batches: Batches | None = None
         if endpoint.batch:
@@ -257,7 +261,7 @@ class Client:
         Raises:
             UserError: the endpoint refuses, with its reason; or as `complete`.
         """
-        if self._takes_all or self.endpoint.batch:
+        if (self._owners and self._owners <= {*TAKE_ALL}) or self.endpoint.batch:
             return
         try:
             await self.complete([{"role": "user", "content": "Reply with one word: yes"}], sampling, reserve=reserve)
@@ -269,6 +273,9 @@ class Client:
 
     async def check(self) -> None:
         """List the models of every replica, so that a wrong address fails before any work is done.
+
+        From here on, requests to a server that this process did not start also name the sampling parameters for which
+        it may have values of its own (`dialects.NEUTRAL_AT`).
 
         Raises:
             UserError: no replica can be reached, or one rejects the key or does not serve the model.
@@ -288,6 +295,22 @@ class Client:
             raise UserError(f"{problems[0]}; start the server, or correct base_url")
         for problem in problems:
             logger.warning("%s; the other replicas take over its requests", problem)
+        self._name_all_sampling()
+
+    def _name_all_sampling(self) -> None:
+        if self._is_ours or len(self._owners) != 1:
+            return
+        (owner,) = self._owners
+        if neutral := NEUTRAL_AT.get(owner):
+            # Also part of the key in the cache, as what a server adds was in the replies before.
+            self.endpoint = replace(self.endpoint, extra_body={**neutral, **self.endpoint.extra_body})
+        elif owner in NOT_TAKEN_BY:
+            self.left_to_server = ("top_k", "min_p", "repetition_penalty")
+            _say_once(
+                f"{self.endpoint.base_url}: {NOT_TAKEN_BY[owner]} samples with its own {', '.join(self.left_to_server)}"
+                ", which no option of the run names; set them in the model's settings there (top_k 0, min_p 0, "
+                "repeat_penalty 1), or serve the model with vLLM or llama.cpp"
+            )
 
     async def _models_at(self, replica: Replica) -> list[str]:
         """The models that a replica lists; empty if it does not list any."""
@@ -298,7 +321,7 @@ class Client:
             try:
                 models = [model async for model in api.with_options(timeout=20).models.list()]
                 listed = [model.id for model in models]
-                self._takes_all = bool(models) and all(getattr(each, "owned_by", "") in TAKE_ALL for each in models)
+                self._owners |= {str(getattr(each, "owned_by", "")) for each in models}
             except UNREADABLE as error:
                 raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
@@ -462,6 +485,12 @@ class Client:
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         return reply, seconds
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Warn, once for all roles."""
+    logger.warning("%s", line)
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -29,6 +29,31 @@ KNOWN: dict[str, Dialect] = {
 """Pattern of models' names -> their dialect."""
 
 
+NEUTRAL: Mapping[str, float] = {
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_k": -1,
+    "min_p": 0.0,
+}
+"""Sampling parameters that no option names, and the values at which vLLM and SGLang change nothing by them.
+
+For requests that name none, a server takes a model's own from its generation_config.json. A `top_k` of 0 is refused by
+SGLang and older versions of vLLM.
+"""
+
+NEUTRAL_AT: dict[str, Mapping[str, float]] = {
+    "vllm": NEUTRAL,
+    "sglang": NEUTRAL,
+    # Its own are top_k 40 and min_p 0.05, or what the model's file says.
+    "llamacpp": {"top_k": -1, "min_p": 0.0, "repeat_penalty": 1.0},
+}
+"""Owner of a server's models -> the values to send, so that what the options say is what is sampled with."""
+
+NOT_TAKEN_BY = {"library": "Ollama", "organization_owner": "LM Studio"}
+"""Owner of a server's models -> the server, which has values of its own for these and takes no others for all."""
+
+
 def known_dialect(model: str) -> Dialect:
     """The dialect of a model by its name, which may follow a provider's (`openai/gpt-5`); empty if none is known."""
     return next((dialect for name, dialect in KNOWN.items() if re.search(rf"(?:^|[/.]){name}", model)), {})

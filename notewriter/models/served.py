@@ -9,20 +9,9 @@ from typing import Any
 
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.dialects import NEUTRAL
 
 logger = logging.getLogger(__name__)
-
-NEUTRAL = {
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "top_k": 0,
-    "min_p": 0.0,
-}
-"""Sampling parameters that no request names, and the values at which they change nothing.
-
-vLLM takes a model's own from its generation_config.json, beside the temperature, top_p and max_tokens of the request.
-"""
 
 
 def options_of(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +61,7 @@ def _of_sampling(model: str) -> dict[str, Any]:
     base = Checkpoint(model).base
     try:
         settings = json.loads(_generation_config(base).read_text(encoding="utf-8"))
-        own = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])}
+        own = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, 0, NEUTRAL[name])}
     # It has none, or a damaged one, at which vLLM stops.
     except (OSError, ValueError, AttributeError):
         return {}

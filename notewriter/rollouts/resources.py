@@ -70,7 +70,11 @@ class Resources:
     @property
     def parameters(self) -> dict[str, dict[str, str | None]]:
         """Role -> sampling parameters that its endpoint gets under another name, or not at all."""
-        return {role: each.endpoint.parameters for role, each in self.clients.items() if each.endpoint.parameters}
+        said = {
+            role: {**dict.fromkeys(each.left_to_server), **each.endpoint.parameters}
+            for role, each in self.clients.items()
+        }
+        return {role: parameters for role, parameters in said.items() if parameters}
 
     async def try_out(self) -> None:
         """Ask every model for a word before a run begins, and its calls are paid; see `Client.try_out`."""

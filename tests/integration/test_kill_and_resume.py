@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter.ground.records import Sampling
 from notewriter.models.client import Endpoint, cache_key
+from notewriter.models.dialects import NEUTRAL
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +58,7 @@ class Process:
     def _key(self, request) -> str:
         schema = request.get("response_format", {}).get("json_schema", {}).get("schema")
         sampling = Sampling(request["temperature"], request["top_p"], request["max_tokens"], json_schema=schema)
-        return cache_key(self.endpoint, request["messages"], sampling, 0)
+        return cache_key(replace(self.endpoint, extra_body={**NEUTRAL}), request["messages"], sampling, 0)
 
 
 @pytest.fixture(scope="module")

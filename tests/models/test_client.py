@@ -13,7 +13,9 @@ from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import REFUSALS, Endpoint, RequestRefused, cache_key
+from notewriter.models.client import REFUSALS, TAKE_ALL, Endpoint, RequestRefused, cache_key
+from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.resources import Resources
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=40)
 
@@ -29,6 +31,59 @@ async def test_extra_body_and_key_are_sent(connect, monkeypatch):
         await client.complete(chat("hi"), SAMPLING)
     assert endpoint.requests[0]["top_k"] == 7
     assert endpoint.headers[0]["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("owner", "sent"),
+    [
+        *((owner, {"top_k": -1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0}) for owner in TAKE_ALL),
+        ("llamacpp", {"top_k": -1, "min_p": 0, "repeat_penalty": 1}),
+        ("system", {}),
+    ],
+)
+async def test_a_server_adds_no_sampling_of_its_own_to_what_the_options_say(connect, tmp_path, owner, sent):
+    cache = ResponseCache(tmp_path / "cache.sqlite")
+    with fake_endpoint() as endpoint:
+        endpoint.owner = owner
+        for asked_first in (False, True):
+            client = connect(endpoint.base_url, cache)
+            if asked_first:
+                await client.check()
+            await client.complete(chat("hi"), SAMPLING)
+    unnamed, *named = endpoint.requests
+    assert unnamed.items().isdisjoint(sent.items())
+    # Replies with what the server added are not taken for others; of a server that gets nothing more, they are.
+    assert len(named) == bool(sent)
+    assert all(request.items() >= (unnamed | sent).items() for request in named)
+
+
+async def test_sampling_that_the_users_own_fields_name_or_leave_to_the_server_stays_so(connect):
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, extra_body={"top_k": 7, "min_p": None})
+        await client.check()
+        await client.complete(chat("hi"), SAMPLING)
+    (request,) = endpoint.requests
+    assert (request["top_k"], request["min_p"], request["repetition_penalty"]) == (7, None, 1.0)
+
+
+async def test_a_server_that_this_process_started_was_told_when_it_started(connect):
+    with fake_endpoint() as endpoint:
+        client = connect(endpoint.base_url, revive=[lambda: None])
+        await client.check()
+        await client.complete(chat("hi"), SAMPLING)
+    assert "top_k" not in endpoint.requests[0]
+
+
+async def test_a_server_that_takes_no_such_fields_is_named_once_with_what_it_adds(connect, caplog):
+    with fake_endpoint() as endpoint:
+        endpoint.owner = "library"
+        clients = [connect(endpoint.base_url) for _ in range(2)]
+        for client in clients:
+            await client.check()
+    (line,) = (each for each in caplog.messages if "samples with its own" in each)
+    assert "Ollama samples with its own top_k, min_p, repetition_penalty, which no option of the run names" in line
+    (given,) = {frozenset(Resources({"policy": client}, Prompts()).parameters["policy"].items()) for client in clients}
+    assert given == {("top_k", None), ("min_p", None), ("repetition_penalty", None)}
 
 
 async def test_a_proxy_in_the_environment_does_not_catch_requests_to_this_machine(connect, monkeypatch):

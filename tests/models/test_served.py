@@ -106,7 +106,7 @@ def test_what_a_model_would_sample_with_unasked_is_switched_off_and_said(folder,
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             options = served.options_of(model, {})
-    assert options["override_generation_config"] == {"repetition_penalty": 1.0, "top_k": 0}
+    assert options["override_generation_config"] == {"repetition_penalty": 1.0, "top_k": -1}
     (line,) = (each for each in caplog.messages if "generation_config" in each)
     assert "served without repetition_penalty 1.5, top_k 5 of its generation_config.json" in line
 
