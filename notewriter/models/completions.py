@@ -86,6 +86,9 @@ _FILTERED = (
 _CALLS = ("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter")
 
 
+ROUNDING, IMPOSSIBLE = 0.01, -9999.0
+
+
 class NoAnswer(Exception):
     """A whole reply that is no answer, such as the call of a tool or a thought alone; another try is not worth it.
 
@@ -304,11 +307,18 @@ def _scored(reply: Any, sampling: Sampling) -> _Scored:
             return None, None
         scored = [next(iter(each.values())) for each in prompt[sampling.score_from :]]
         pairs = [(each["decoded_token"], each["logprob"]) for each in scored]
-    tokens = [(without_surrogates(token), float(logprob)) for token, logprob in pairs]
+    tokens = [(without_surrogates(token), _log(logprob)) for token, logprob in pairs]
     if not sampling.alternatives:
         return tokens, None
     wanted = set(sampling.alternatives)
-    return tokens, [{token: float(logprob) for token, logprob in each if token in wanted} for each in likely]
+    return tokens, [{token: _log(logprob) for token, logprob in each if token in wanted} for each in likely]
+
+
+def _log(value: Any) -> float:
+    """A log-probability; rounding may take one above 0, and that of the impossible is the one that vLLM writes."""
+    if not value <= ROUNDING:
+        raise ValueError(f"the log-probability {value!r}")
+    return float(min(max(value, IMPOSSIBLE), 0.0))
 
 
 def _response_format(schema: dict[str, Any] | None) -> Any:

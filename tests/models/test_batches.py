@@ -1,17 +1,19 @@
 """Calls through a batch API: gathered, answered, retried, and not paid for twice after a kill."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
+import test_damage
 from fake_batch_api import FakeBatchApi, expired, fake_batch_api, line
 from fake_endpoint import default_reply, fake_endpoint
 from json_service import Answer
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
-from notewriter.models import batches
+from notewriter.models import batches, client
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.roles import ModelArguments, check_endpoints
@@ -162,6 +164,27 @@ async def test_a_request_without_a_readable_line_is_sent_again(connect, caplog, 
     assert api.sizes == [2, 1]
     assert all(reply.text for reply in replies)
     assert "without a reply to 1 of 2 requests" in caplog.text
+
+
+async def test_any_field_of_a_line_may_be_damaged_and_its_call_is_answered_or_refused(connect, monkeypatch):
+    monkeypatch.setattr(test_damage, "EVERYTHING", True)
+    monkeypatch.setattr(client, "REFUSALS", 1000)
+    lines = dict(enumerate(each for _, each in test_damage.damaged("line", REPLY("its id", {"messages": []}))))
+
+    def outcome(custom_id, body):
+        number = int(body["messages"][-1]["content"])
+        if not isinstance(lines.get(number), dict):
+            return REPLY(custom_id, body)
+        return json.dumps(lines.pop(number)).replace("its id", custom_id)
+
+    numbers = [*map(str, lines), "1000"]
+    with fake_batch_api(outcome=outcome) as api:
+        there = connect(api, attempts=2)
+        ends = await asyncio.gather(*(ask(there, number) for number in numbers), return_exceptions=True)
+    faults = [end for end in ends if not isinstance(end, list | RequestRefused | UserError)]
+    assert not faults
+    assert sum(isinstance(end, list) for end in ends) > len(ends) / 2
+    assert isinstance(ends[-1], list)
 
 
 async def test_a_batch_without_failed_requests_may_have_an_empty_file_of_them(connect):

@@ -4,15 +4,17 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import test_damage
 from fake_endpoint import Fault, completion, fake_endpoint
 from openai._models import construct_type
+from openai.types import Completion as TextCompletion
 from openai.types.chat import ChatCompletion
 
+from notewriter import testing
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
 from notewriter.models.cache import ResponseCache
@@ -329,12 +331,25 @@ SHAPES = [body for body, _ in (*NO_ANSWERS, *BROKEN)] + [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_any_field_of_a_reply_may_be_damaged_and_the_reply_is_read_or_refused(monkeypatch, shape):
+REQUEST = {"messages": chat("Who built it?"), "logprobs": True}
+SCORED = replace(SAMPLING, logprobs=True)
+TEXTS = [
+    (testing.text_completion(REQUEST, "built in Osk", "fake"), replace(SCORED, raw=True)),
+    (testing.text_completion(REQUEST, "built in Osk", "fake"), replace(SCORED, raw=True, alternatives=(" in",))),
+    (testing.completion(REQUEST, "built in Osk", "fake"), SCORED),
+    (testing.completion(REQUEST, "built in Osk", "fake"), replace(SCORED, alternatives=(" in",))),
+    (testing.completion(REQUEST | {"prompt_logprobs": 0}, "in", "fake"), replace(SCORED, score_from=1)),
+]
+"""Replies with log-probabilities, as texts and as chats, and what they were asked with."""
+
+
+@pytest.mark.parametrize(("shape", "sampling"), [*((shape, SAMPLING) for shape in SHAPES), *TEXTS])
+def test_any_field_of_a_reply_may_be_damaged_and_the_reply_is_read_or_refused(monkeypatch, shape, sampling):
     monkeypatch.setattr(test_damage, "EVERYTHING", True)
+    form = TextCompletion if sampling.raw else ChatCompletion
     for what, body in test_damage.damaged("reply", shape):
         try:
-            completion = read(construct_type(type_=ChatCompletion, value=body), SAMPLING, 0.5)
+            completion = read(construct_type(type_=form, value=body), sampling, 0.5)
         except (NoAnswer, UnreadableReply, *UNREADABLE):
             continue
         except Exception as error:
@@ -342,3 +357,7 @@ def test_any_field_of_a_reply_may_be_damaged_and_the_reply_is_read_or_refused(mo
         assert isinstance(completion.text, str), what
         assert completion.finish_reason in ("stop", "length"), what
         assert min(completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens) >= 0, what
+        for token, logprob in completion.tokens or []:
+            assert isinstance(token, str), what
+            assert logprob <= 0, what
+        json.dumps(asdict(completion), allow_nan=False)
