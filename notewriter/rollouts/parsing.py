@@ -217,15 +217,22 @@ def parse_lines(text: str) -> list[str]:
 
 
 _NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
+_NOTE_LINE = re.compile(rf"^[ \t*_\"'`]*{_NOTE.pattern}", re.IGNORECASE | re.MULTILINE)
 
 
 def parse_note(text: str) -> str | None:
-    """The notes of a note-taker's `YES#<notes>`, an empty string for `NO#...`, or None if it is neither."""
+    """The notes of a note-taker's `YES#<notes>`, an empty string for `NO#...`, or None if it is neither.
+
+    The last verdict counts: of those that begin a line, or else of all. Several notes in a row are one.
+    """
     text = after_thinking(text)
-    match = _NOTE.search(text)
-    if match is None:
+    verdicts = [*_NOTE_LINE.finditer(text)] or [*_NOTE.finditer(text)]
+    if not verdicts:
         return None
-    return text[match.end() :].strip() if match[1].upper() == "YES" else ""
+    noes = [place for place, verdict in enumerate(verdicts) if verdict[1].upper() == "NO"]
+    notes = verdicts[noes[-1] + 1 if noes else 0 :]
+    ends = [*(verdict.start() for verdict in notes[1:]), len(text)][: len(notes)]
+    return "\n".join(text[verdict.end() : end].strip() for verdict, end in zip(notes, ends, strict=True))
 
 
 _DECISION = re.compile(

@@ -111,6 +111,17 @@ def test_a_judgement_that_is_no_yes_goes_on(verdict, ends):
         # The Yes is missing.
         ("In Osk.", "In Osk."),
         ("Norway.", "Norway."),
+        (
+            "In Osk. No other town is named, and No. 5 stands there.",
+            "In Osk. No other town is named, and No. 5 stands there.",
+        ),
+        # The answer is a No.
+        ("Yes. No.", "No."),
+        # It thinks aloud, or thinks better of it.
+        ("If the town were named I would say yes, but only the year is given. No.", "Not found."),
+        ("Yes or No? The town is not named.\nNo", "Not found."),
+        ("No. But the third passage names her birthplace. Yes, Osk.", "Osk."),
+        ("She was born in Osk.\n**Yes**", "She was born in Osk.\n**Yes**"),
     ],
 )
 def test_the_pathway_keeps_the_response_or_that_there_is_none(reply, kept):

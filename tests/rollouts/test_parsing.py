@@ -302,6 +302,12 @@ def test_any_text_is_a_list_of_lines_without_an_empty_one(text):
         ("YES#", ""),
         ("NO#No relevant information.", ""),
         ("NO#", ""),
+        # The last verdict that begins a line, or else the last.
+        ("I reply with YES#<notes> or NO#<reason>.\nNO#Off topic.", ""),
+        ("Either YES#<notes> or NO#. Here: YES#Mira built it.", "Mira built it."),
+        ("NO#Off topic.\nThe second line names her, so:\nYES#Mira built it.", "Mira built it."),
+        ("YES#Mira built it.\nYES#It spans the Osk.", "Mira built it.\nIt spans the Osk."),
+        ("YES#Mira built it; the form NO# is for other pages.", "Mira built it; the form NO# is for other pages."),
         ("Yes, Mira built it.", None),
         ("Mira built it.", None),
         ("", None),

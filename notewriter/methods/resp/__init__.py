@@ -7,7 +7,11 @@ from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_verdict
 from notewriter.rollouts.rollout import Rollout
 
-_VERDICT = re.compile(r"\W*(yes|no)\b[\s*.,:;]*(?:[-\u2013\u2014]\s+)?", re.IGNORECASE)
+_WORD = r"\W*(yes|no)\b(?!\W+(?:or|and)\W+(?:yes|no)\b)"
+_END = r"[\s*.,:;!]*(?:[-\u2013\u2014]\s+)?"
+_VERDICT = re.compile(rf"{_WORD}{_END}", re.IGNORECASE)
+# A sentence of its own, or what one begins with; not "No. 5" or "No other town is named".
+_LATER_VERDICT = re.compile(rf"(?:[.!?;:]\s+|\n){_WORD}(?=[^\w\s]|\s*\n|\s*\Z)(?!\W*\d){_END}", re.IGNORECASE)
 
 # Not a note: its reply begins with Yes or No and answers a sub-question.
 LOCAL_PATHWAY = Stage("resp/local_pathway", "notes")
@@ -68,11 +72,17 @@ def _combined(evidence: list[str], pathway: list[tuple[str, str]]) -> str:
 
 
 def _response(reply: str) -> str:
-    """The summarizer's response to a sub-question: the text after its Yes, or \"Not found.\""""
-    verdict = _VERDICT.match(reply)
-    if verdict and verdict[1].lower() == "no":
+    """The summarizer's response to a sub-question: the text after its Yes, or \"Not found.\"
+
+    A Yes at the beginning counts, since a Yes or No behind it may be the response. Of a reply that thinks aloud, or
+    thinks better of its No, the last verdict does.
+    """
+    first = _VERDICT.match(reply)
+    *_, last = [first, *_LATER_VERDICT.finditer(reply)]
+    verdict = first if first and first[1].lower() == "yes" else last
+    if not reply or (verdict and verdict[1].lower() == "no"):
         return "Not found."
-    return (reply[verdict.end() :].strip() or "Yes.") if verdict else (reply or "Not found.")
+    return (reply[verdict.end() :].strip() or ("Yes." if verdict is first else reply)) if verdict else reply
 
 
 def _plain(query: str) -> str:
