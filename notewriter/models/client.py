@@ -190,6 +190,7 @@ class Client:
         self._replicas = Replicas(replicas, revive)
         self._supports_schemas = True
         self._openings: dict[str, str] = {}
+        self._opening: str | None = None
         self._says_prompts, self._parts_thoughts = True, False
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -251,6 +252,36 @@ class Client:
                 f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished work is "
                 "kept: correct what it names, and run the same command again with --retry_errors"
             ) from refusal
+
+    async def opening(self, messages: list[Message], reserve: Reserve = for_free) -> str:
+        """The prompt that the server makes of a chat, as far as vLLM says it; asked once, with this chat.
+
+        Empty where it is not known: behind other servers and in batches, and where a message is continued.
+
+        Raises:
+            UserError: the endpoint cannot be reached after all attempts.
+        """
+        if self.endpoint.batch or self._owners != {"vllm"} or messages[-1]["role"] == "assistant":
+            return ""
+        async with self._in_flight.setdefault("opening", asyncio.Lock()):
+            if self._opening is None:
+                self._opening = await self._ask_for_opening(_Call(messages, Sampling(max_tokens=1), "", reserve))
+        return self._opening
+
+    async def _ask_for_opening(self, call: _Call) -> str:
+        attempts = 0
+        try:
+            async for attempt in retrying(self.endpoint.attempts, self.endpoint.patience, self._before_retry):
+                attempts += 1
+                with attempt:
+                    reply, _ = await self._send(self._replicas.of("").api, call, continuation.FIRST)
+        except NoAnswer:
+            return ""
+        except (openai.APIError, UnreadableReply) as error:
+            if isinstance(error, openai.APIStatusError) and not is_transient(error):
+                return ""
+            raise _gave_up(self.endpoint, attempts, error) from error
+        return continuation.opening_of(reply) or ""
 
     async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
         """Ask for a word, so that what the endpoint refuses is known before other calls are paid.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -81,9 +82,11 @@ _CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_cont
 _BROKEN = ("abort", "aborted", "cancelled", "error", "network_error", "insufficient_system_resource", "load", "unload")
 _FILTERED = (
     *("content_filter", "content_filtered", "refusal", "safety", "recitation", "blocklist", "prohibited_content"),
-    *("spii", "language", "sensitive", "guardrail_intervened"),
+    *("spii", "language", "sensitive", "guardrail_intervened", "escalation"),
+    *("image_safety", "image_prohibited_content", "image_recitation"),
 )
 _CALLS = ("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter")
+_CALLS += ("unexpected_tool_call", "too_many_tool_calls")
 
 
 ROUNDING, IMPOSSIBLE = 0.01, -9999.0
@@ -118,9 +121,12 @@ def tokens_of(reply: Reply) -> tuple[int, int]:
     usage = reply.usage
     if usage is None:
         raise ValueError("no usage")
-    prompt, completion, thoughts = _count(usage.prompt_tokens), _count(usage.completion_tokens), _thoughts_of(usage)
+    prompt, thoughts = _count(usage.prompt_tokens), _thoughts_of(usage)
+    total = getattr(usage, "total_tokens", None)
+    # Gemini leaves out the tokens of a reply that has none.
+    completion = _count(total - prompt if usage.completion_tokens is None else usage.completion_tokens)
     beside = completion + thoughts if thoughts > completion else 0
-    return prompt, max(completion, beside, _count(getattr(usage, "total_tokens", None) or 0) - prompt)
+    return prompt, max(completion, beside, _count(total or 0) - prompt)
 
 
 def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
@@ -142,6 +148,8 @@ def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     text, thought = _parts(choice.text if message is None else message.content)
     if message is not None:
         thought = thought or _words(getattr(message, kept_apart(reply) or "", None))
+        if thought and _REMNANT.fullmatch(text):
+            text = ""
         _check_refusal(message, choice)
     finish_reason = _finish_reason(choice.finish_reason)
     if finish_reason == "stop" and not text.strip() and not sampling.stop and (thought or _thoughts_of(reply.usage)):
@@ -164,6 +172,10 @@ def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
     )
 
 
+_REMNANT = re.compile(r"\s*<?/?think>\s*")
+"""What a reasoning parser has left of the end of a thought, at which a stop string came between."""
+
+
 def kept_apart(reply: Any) -> str | None:
     """The field of a message in which a server has put the thought that it cut off; None where there is none."""
     choice = next(iter(getattr(reply, "choices", None) or ()), None)
@@ -180,15 +192,20 @@ def _check_error(reply: Any) -> None:
     """Refuse an error that came with a good HTTP status, as gateways send it for the provider behind them."""
     choice = reply.choices[0] if isinstance(getattr(reply, "choices", None), list) and reply.choices else None
     error = getattr(reply, "error", None) or getattr(choice, "error", None)
-    if getattr(reply, "object", None) == "error":
-        error = {"message": getattr(reply, "message", ""), "code": getattr(reply, "code", None)}
+    if not error and getattr(reply, "choices", None) is None and getattr(reply, "usage", None) is None:
+        # Of a form of its own.
+        fields = getattr(reply, "model_extra", None) or {}
+        error = fields if any(_words(fields.get(name)) for name in _OF_ERRORS) else None
     if not error:
         return
     code = error.get("code") if isinstance(error, dict) else None
     message = f"an error in place of a reply: {_words(error) or error}"
-    if isinstance(code, int) and code in (400, 401, 402, 403, 404, 413, 422):
+    if str(code) in ("400", "401", "402", "403", "404", "413", "422"):
         raise NoAnswer(message)
     raise Unfinished(message)
+
+
+_OF_ERRORS = ("message", "msg", "description", "detail")
 
 
 def _check_refusal(message: Any, choice: Any) -> None:
@@ -204,7 +221,7 @@ def _check_refusal(message: Any, choice: Any) -> None:
 def _finish_reason(said: Any) -> str:
     """`stop` or `length`, whatever the server's word; before a colon (Gemini's `content_filter: RECITATION`)."""
     if not said:
-        raise ValueError("no finish reason")
+        raise Unfinished("a reply without a finish reason")
     reason = said.lower().replace("-", "_").partition(":")[0].strip()
     if reason in _STOPPED:
         return "stop"
@@ -253,7 +270,7 @@ def _words(value: Any) -> str:
     if isinstance(value, list):
         return "".join(map(_words, value))
     if isinstance(value, dict):
-        keys = ("text", "thinking", "reasoning", "summary", "content", "refusal", "message")
+        keys = ("text", "thinking", "reasoning", "summary", "content", "refusal", *_OF_ERRORS)
         return next(filter(None, (_words(value.get(key)) for key in keys)), "")
     return ""
 

@@ -43,6 +43,17 @@ _WRAPPED = re.compile(
 _END_OF_TURN = re.compile(r"(?:<\|(?:return|end|eot|eom)\|>\s*)+\Z")
 
 
+def opens_thought(prompt: str) -> bool:
+    """Whether a prompt ends within a thought, which its chat template has begun for the model."""
+    *_, opening = [None, *_OPENING.finditer(prompt)]
+    return opening is not None and not prompt[opening.end() :].strip()
+
+
+def is_unmarked(text: str) -> bool:
+    """Whether a reply has no mark of a thought, neither its beginning nor its end."""
+    return without_thinking(text) == text and not _OPENING.match(text)
+
+
 def without_thinking(text: str) -> str:
     """A reply without a reasoning model's thinking, in the marks of the models of today.
 

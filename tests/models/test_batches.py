@@ -13,7 +13,7 @@ from json_service import Answer
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
-from notewriter.models import batches, client
+from notewriter.models import batches
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.roles import ModelArguments, check_endpoints
@@ -168,7 +168,7 @@ async def test_a_request_without_a_readable_line_is_sent_again(connect, caplog, 
 
 async def test_any_field_of_a_line_may_be_damaged_and_its_call_is_answered_or_refused(connect, monkeypatch):
     monkeypatch.setattr(test_damage, "EVERYTHING", True)
-    monkeypatch.setattr(client, "REFUSALS", 1000)
+    monkeypatch.setattr("notewriter.models.client.REFUSALS", 1000)
     lines = dict(enumerate(each for _, each in test_damage.damaged("line", REPLY("its id", {"messages": []}))))
 
     def outcome(custom_id, body):

@@ -199,6 +199,9 @@ NO_ANSWERS = [
     (reply([{"type": "thinking", "thinking": [{"type": "text", "text": "Mira."}]}]), "no content, only reasoning"),
     (reply("", usage={"completion_tokens_details": {"reasoning_tokens": 10}}), "no content, only reasoning"),
     (reply([{"type": "image_url", "image_url": {"url": "data:"}}]), "a part of type 'image_url'"),
+    (reply("Mi", finish_reason="IMAGE_RECITATION"), "'IMAGE_RECITATION': a filter"),
+    (reply("", finish_reason="UNEXPECTED_TOOL_CALL"), "the call of a tool"),
+    ({"error": {"code": "401", "message": "Invalid key"}}, "an error in place of a reply: Invalid key"),
     ({"error": {"code": 402, "message": "Insufficient credits"}}, "an error in place of a reply: Insufficient credits"),
 ]
 
@@ -223,6 +226,13 @@ BROKEN = [
     ({"error": {"code": 502, "message": "Provider returned error"}}, "in place of a reply: Provider returned error"),
     ({"object": "error", "message": "engine is dead", "code": 500}, "in place of a reply: engine is dead"),
     (reply() | {"choices": []}, "a reply without choices"),
+    (reply() | {"choices": None}, "a reply without choices"),
+    (reply(finish_reason=None), "a reply without a finish reason"),
+    (reply(finish_reason=""), "a reply without a finish reason"),
+    ({"code": 50508, "message": "System is too busy", "data": None}, "in place of a reply: System is too busy"),
+    ({"code": "Model.Error", "description": "Too busy", "link": ""}, "in place of a reply: Too busy"),
+    ({"detail": [{"msg": "Too busy", "type": "load"}]}, "in place of a reply: Too busy"),
+    ({"error": "Unexpected endpoint or method."}, "in place of a reply: Unexpected endpoint or method."),
 ]
 
 
@@ -293,8 +303,9 @@ async def test_a_thought_that_was_cut_or_stopped_is_a_reply_without_a_text(conne
     cut = await said(connect, reply(None, reasoning="Mira or", finish_reason="length"))
     assert (cut.text, cut.thought, cut.finish_reason) == ("", "Mira or", "length")
     # The rollout draws it again without the stop string.
-    stopped = await said(connect, reply(None, reasoning="Mira or"), stop=("\n",))
-    assert (stopped.text, stopped.thought) == ("", "Mira or")
+    for left in (None, "/think>", "</think>\n"):
+        stopped = await said(connect, reply(left, reasoning="Mira or"), stop=("\n",))
+        assert (stopped.text, stopped.thought) == ("", "Mira or")
 
 
 @pytest.mark.parametrize(
@@ -307,6 +318,8 @@ async def test_a_thought_that_was_cut_or_stopped_is_a_reply_without_a_text(conne
         ({"total_tokens": 2110}, 2010, 0),
         ({"total_tokens": None, "completion_tokens_details": {"reasoning_tokens": 2000}}, 2010, 0),
         ({"total_tokens": 0}, 10, 0),
+        ({"completion_tokens": None}, 10, 0),
+        ({"completion_tokens": None, "total_tokens": 100}, 0, 0),
         ({"completion_tokens": 10.0}, 10, 0),
         ({"prompt_tokens_details": {"cached_tokens": 64}}, 10, 64),
         ({"prompt_tokens_details": None, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36}, 10, 64),
