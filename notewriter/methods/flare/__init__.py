@@ -40,7 +40,8 @@ async def flare(
     again from the passages found. Only the latest passages are in the prompt. A sentence that states the answer ends
     the loop; if none does, an answer is written from all sentences (counted as `unfinished`). A list is the whole line,
     and is written again if its draft was cut; a long answer is always written from all sentences. The model must return
-    log-probabilities, as vLLM does. Counts `steps` and `sure_steps`, the drafts that were kept.
+    log-probabilities, as vLLM does. A thought is no part of a draft, though it counts in `look_ahead`: a draft that was
+    cut within one is empty, and ends the loop. Counts `steps` and `sure_steps`, the drafts that were kept.
 
     Args:
         rollout: the rollout to run in; `policy` writes, `notes` takes notes, `answer` answers if no sentence does.
