@@ -60,7 +60,7 @@ class FakeBatchApi:
 
     def act(self, request: Request, call: str) -> object:
         if call == "GET /models":
-            return {"object": "list", "data": [{"id": "fake", "object": "model", "created": 0}]}
+            return {"object": "list", "data": [{"id": "fake", "object": "model", "created": 0, "owned_by": "vllm"}]}
         if call == "POST /files":
             lines = re.findall(rb'^\{"custom_id".*\}\r?$', request.body, re.MULTILINE)
             file = f"file-{len(self.files)}"

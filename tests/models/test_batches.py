@@ -66,6 +66,7 @@ async def test_calls_are_gathered_into_a_batch_and_answered_as_they_would_be_at_
     assert [reply.text for reply in replies] == [default_reply(body) for body in sent]
     with fake_endpoint() as live:
         client = Client(Endpoint(live.base_url, "fake", extra_body={"top_k": 3}))
+        await client.check()
         assert [reply.text for reply in await ask(client, *questions)] == [reply.text for reply in replies]
         await client.close()
     assert sorted(live.requests, key=str) == sorted(sent, key=str)

@@ -7,10 +7,10 @@ from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.parsing import parse_verdict
 from notewriter.rollouts.rollout import Rollout
 
-GRADE = Stage("langchain_self_rag/grade", "judge", rehearsal="yes")
+GRADE = Stage("langchain_self_rag/grade", "judge", rehearsal="yes.")
 ANSWER = Stage("langchain_self_rag/answer", "answer", "answer")
-GRADE_SUPPORT = Stage("langchain_self_rag/grade_support", "judge", rehearsal="yes")
-GRADE_USEFULNESS = Stage("langchain_self_rag/grade_usefulness", "judge", rehearsal="no")
+GRADE_SUPPORT = Stage("langchain_self_rag/grade_support", "judge", rehearsal="yes.")
+GRADE_USEFULNESS = Stage("langchain_self_rag/grade_usefulness", "judge", rehearsal="no.")
 REWRITE = Stage("langchain_self_rag/rewrite", "query")
 
 
