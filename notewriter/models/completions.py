@@ -85,8 +85,10 @@ _FILTERED = (
     *("spii", "language", "sensitive", "guardrail_intervened", "escalation"),
     *("image_safety", "image_prohibited_content", "image_recitation"),
 )
-_CALLS = ("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter")
-_CALLS += ("unexpected_tool_call", "too_many_tool_calls")
+_CALLS = (
+    *("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter"),
+    *("unexpected_tool_call", "too_many_tool_calls"),
+)
 
 
 ROUNDING, IMPOSSIBLE = 0.01, -9999.0
