@@ -6,6 +6,7 @@ import sys
 
 from notewriter import __version__
 from notewriter.ground.errors import UserError, handle_sigterm, run
+from notewriter.training.contract import start
 
 COMMANDS = {
     "quickstart": (
@@ -114,8 +115,12 @@ def _dispatch() -> None:
     elif name == "completion":
         sys.stdout.write(_completion(*(rest or ["--help"])[:1]))
     elif name in COMMANDS:
-        # Imported here so that one stage does not wait for another's libraries.
-        importlib.import_module(COMMANDS[name][0]).main(rest)
+        module = COMMANDS[name][0]
+        if module.startswith("notewriter.training."):
+            start(module, rest)
+        else:
+            # Imported here so that one stage does not wait for another's libraries.
+            importlib.import_module(module).main(rest)
     else:
         raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}, completion")
 

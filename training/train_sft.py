@@ -7,7 +7,7 @@
 import sys
 
 from notewriter.ground.errors import run
-from notewriter.training.sft import main
+from notewriter.training.contract import start
 
 if __name__ == "__main__":
-    run(lambda: main(sys.argv[1:]))
+    run(lambda: start("notewriter.training.sft", sys.argv[1:]))

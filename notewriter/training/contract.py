@@ -4,6 +4,7 @@ Checked once at the start, before an import of them fails, or a method that nobo
 trained.
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
@@ -13,6 +14,16 @@ from notewriter.ground.errors import UserError
 
 OVERRIDDEN = ("transformers", "trl", "peft", "accelerate")
 """The packages of which training uses more than their public interface; pyproject.toml says which of their releases."""
+
+
+def start(module: str, argv: list[str]) -> None:
+    """Run a command of training, whose module imports those packages as it is imported itself.
+
+    Raises:
+        UserError: as `check_versions`, or as the command.
+    """
+    check_versions()
+    import_module(module).main(argv)
 
 
 def check_versions() -> None:

@@ -21,7 +21,6 @@ import torch
 from notewriter.ground.config import choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.models.nodes import visible_devices
-from notewriter.training.contract import check_versions
 from notewriter.training.profiles import PROFILES, SEVERAL_MACHINES, profile, profiles
 from notewriter.training.run.launcher import launch
 
@@ -46,7 +45,6 @@ def main(argv: list[str]) -> None:
         sys.stdout.write(parser.format_help())
         return
     module = choose("training method", method, {name: f"notewriter.training.{name}" for name in METHODS})
-    check_versions()
     options, training = parser.parse_known_args(rest)
     if {"-h", "--help"} & set(training):
         sys.stdout.write(parser.format_help() + "\n")

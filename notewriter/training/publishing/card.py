@@ -91,6 +91,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         data_repo_id=arguments.data_repo_id,
         data_license=data.license if data else None,
         curves=CURVES if plotted else None,
+        older=is_for_transformers_4(folder),
         best=best_of(folder, arguments.load_best)[1] if arguments.load_best else None,
     )
 
@@ -108,6 +109,23 @@ def lora_options(folder: Path, name: str, repo_id: str) -> str:
     if Checkpoint(folder).tokenizer == str(folder):
         options["tokenizer"] = repo_id
     return shlex.join(command_line_options(options | {"lora_modules": f"{name}={repo_id}"}))
+
+
+def is_for_transformers_4(folder: Path) -> bool:
+    """Whether a model's files have the older form of what transformers 5 writes anew (`training.model.exchange`).
+
+    An adapter has no such files: its base's are meant there.
+    """
+    settings: list[dict[str, Any]] = [
+        jsonl.read_object(folder / name, dict[str, Any], "restore the file")
+        for name in ("config.json", "tokenizer_config.json")
+        if (folder / name).is_file()
+    ]
+    if len(settings) < 2:
+        return False
+    model, tokenizer = settings
+    parts = [part for part in (model, model.get("text_config")) if part and "rope_parameters" in part]
+    return tokenizer.get("tokenizer_class") != "TokenizersBackend" and all("rope_theta" in part for part in parts)
 
 
 def prompting(data: str | None) -> str:

@@ -53,3 +53,23 @@ def test_on_a_gpu_the_whole_model_is_loaded_there(device: str, map_of_devices: d
     assert loading_options(training, ModelConfig("m")).get("device_map") == map_of_devices
     training.model_init_kwargs = {"device_map": "auto"}
     assert loading_options(training, ModelConfig("m"))["device_map"] == "auto"
+
+
+ROUTER = "model.layers.1.mlp.gate.e_score_correction_bias"
+
+
+def test_each_tensor_of_a_trained_model_has_the_type_that_the_base_stores_it_in(
+    four_steps: Callable[..., list[str]], write_pairs: Callable[..., Path], routed: Path, tmp_path: Path
+) -> None:
+    base = load_file(routed / "model.safetensors")
+    types = {name: each.dtype for name, each in base.items()}
+    assert {name for name, dtype in types.items() if dtype == torch.float32} == {ROUTER}
+
+    dpo.main(four_steps(pairs=write_pairs(), model_name_or_path=routed, keep_weights=True, learning_rate=1e-2))
+
+    # The last of a run, and a checkpoint that was reduced to its weights.
+    for folder in (tmp_path / "run", tmp_path / "run/checkpoint-2"):
+        written = load_file(folder / "model.safetensors")
+        assert {name: each.dtype for name, each in written.items()} == types
+        torch.testing.assert_close(written[ROUTER], base[ROUTER], rtol=0, atol=0)
+        assert not torch.equal(written["model.layers.1.mlp.gate.weight"], base["model.layers.1.mlp.gate.weight"])

@@ -163,6 +163,29 @@ def test_the_card_says_how_the_model_was_trained(checkpoint: Path) -> None:
     assert str(checkpoint.parent.parent) not in card
 
 
+def test_the_card_says_with_which_releases_a_model_was_trained_and_which_read_it(checkpoint: Path) -> None:
+    older = "transformers 4 (4.57) reads its files too"
+    versions = {"torch": "2.13.0", "transformers": "5.19.0", "trl": "1.16.0", "peft": "0.19.1"}
+    record = json.loads((checkpoint / "training.json").read_text())
+    (checkpoint / "training.json").write_text(json.dumps(record | {"versions": versions}))
+
+    card = publish.card(arguments(checkpoint))
+    assert all(f"| {package} | {version} |" in card for package, version in versions.items())
+    assert older in card
+
+    # As transformers 5 alone reads them.
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 100000.0}}
+    for name, settings, reads in (
+        ("config.json", rope, False),
+        ("config.json", rope | {"rope_theta": 100000.0}, True),
+        ("config.json", {"text_config": rope}, False),
+        ("config.json", {}, True),
+        ("tokenizer_config.json", {"tokenizer_class": "TokenizersBackend"}, False),
+    ):
+        (checkpoint / name).write_text(json.dumps(settings))
+        assert (older in publish.card(arguments(checkpoint))) is reads, settings
+
+
 def test_the_card_names_the_data_of_either_kind_of_training(checkpoint: Path) -> None:
     assert f"| SHA-256 of the training data | {'d' * 64} |" in publish.card(arguments(checkpoint))
     record = json.loads((checkpoint / "training.json").read_text())
