@@ -42,7 +42,9 @@ def another_trl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("another_trl")
-@pytest.mark.parametrize("door", sorted((Path(__file__).parents[2] / "training").glob("*.py")), ids=lambda door: door.name)
+@pytest.mark.parametrize(
+    "door", sorted((Path(__file__).parents[2] / "training").glob("*.py")), ids=lambda door: door.name
+)
 def test_it_is_named_before_it_is_imported(
     door: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
