@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,8 @@ def options(tiny_model: Path, tiny_pairs: Path) -> Callable[..., list[str]]:
             "disable_tqdm": True,
             "reference_cache": output.parent / "reference",
         } | changes
-        return [part for key, value in values.items() for part in (f"--{key}", str(value))]
+        lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+        return [part for key, value in lists.items() for part in (f"--{key}", *map(str, value))]
 
     return line
 
@@ -162,6 +164,26 @@ def test_two_processes_that_share_prompts_arrive_where_one_does_that_does_not(
     assert (folder / "chat_template.jinja").read_text() == (tiny_model / "chat_template.jinja").read_text()
     hyperparameters = json.loads((folder / "training.json").read_text())["hyperparameters"]
     assert (hyperparameters["processes"], hyperparameters["batch_size"]) == (2, 4)
+
+
+@pytest.mark.parametrize("accelerate", ["fsdp2", "zero2", "zero3"])
+def test_a_likelihood_of_tokens_is_a_mean_over_the_whole_step(
+    accelerate: str,
+    alone: Launch,
+    launch: Launch,
+    make_pair: Callable[[int], dict[str, Any]],
+    write_pairs: Callable[..., Path],
+    tiny_model: Path,
+    tmp_path: Path,
+) -> None:
+    pairs = [make_pair(number) for number in range(16)]
+    for number, pair in enumerate(pairs):
+        pair["chosen"][0]["content"] += " river crosses" * (number % 4)
+    changes = {"pairs": write_pairs(pairs), "loss_type": ["sigmoid", "sft"], "loss_weights": [1, 1]}
+    changes |= {"total_batch_size": 8, "train_sampling_strategy": "sequential"}
+
+    whole = trained(alone(tmp_path / "alone", **changes, per_device_train_batch_size=8), tiny_model)
+    assert_same(launch(accelerate, tmp_path / "run", **changes, per_device_train_batch_size=1), whole)
 
 
 def test_processes_refuse_a_base_that_has_changed_together(
