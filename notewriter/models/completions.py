@@ -90,8 +90,8 @@ _CALLS = (
     *("unexpected_tool_call", "too_many_tool_calls"),
 )
 
-
 ROUNDING, IMPOSSIBLE = 0.01, -9999.0
+"""The greatest log-probability that is taken for 0, and the least, by which vLLM writes that of the impossible."""
 
 
 class NoAnswer(Exception):
