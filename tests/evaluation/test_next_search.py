@@ -13,8 +13,8 @@ from notewriter.evaluation.next_search import (
     missing,
     next_search_scores,
     reciprocal_rank_of_missing,
-    retriever_of,
     scores_of,
+    searched_again,
 )
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
@@ -107,12 +107,12 @@ async def test_a_note_that_names_what_is_missing_finds_it(towns):
 async def test_the_retriever_is_the_one_that_the_run_searched(towns, tmp_path):
     (tmp_path / "run").mkdir()
     write_config(tmp_path / "run/config.yaml", {"index": [towns]})
-    chain = retriever_of(tmp_path / "run")
-    assert [passage.id for passage in (await chain.search("ships", 1)).passages] == ["sea"]
-    await chain.close()
+    async with searched_again(tmp_path / "run") as chain:
+        assert [passage.id for passage in (await chain.search("ships", 1)).passages] == ["sea"]
     write_config(tmp_path / "run/config.yaml", {"index": None})
-    with pytest.raises(UserError, match="run: retrieved nothing"):
-        retriever_of(tmp_path / "run")
+    with pytest.raises(UserError, match="config.yaml: the run retrieved nothing"):
+        async with searched_again(tmp_path / "run"):
+            pass
 
 
 @pytest.mark.parametrize(
