@@ -20,7 +20,8 @@ consist of nothing else.
 Where words have no space between them, as in Chinese, Japanese, Thai, Lao, Khmer and Burmese, each character and each
 pair of neighbours is a word, in Korean too, whose particles are part of the word (Lucene's analyzer for these languages
 takes the pairs). Marks that end a word for tantivy, such as the virama of Indian scripts, are left out, but not for
-Tamil's stemmer, which needs them.
+Tamil's stemmer, which needs them. These words are in a field of their own, so that what a query in another script finds
+does not depend on them.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ The stemmers differ between releases: 0.27 makes other stems of "university" and
 of one finds nothing for them with the other.
 """
 
-FIELDS = ("title", "contents")
+FIELDS = ("title", "contents", "unspaced")
 LANGUAGES = (
     *("arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"),
     *("norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish"),
@@ -177,7 +178,7 @@ class BM25:
         self._directory = directory
         self._analyzer = _analyzer(manifest.analyzer)
         self._name = manifest.analyzer
-        boosts = zip(FIELDS, (manifest.title_boost, 1.0), strict=True)
+        boosts = zip(FIELDS, (manifest.title_boost, 1.0, 1.0), strict=True)
         self._boosts = {name: value for name, value in boosts if value}
         with _named(directory), _lockable(Path(directory)) as folder:
             index = tantivy.Index.open(str(folder))
@@ -203,11 +204,15 @@ class BM25:
         check_top_k(top_k)
         # tantivy allocates memory for as many hits as it is asked for.
         top_k = min(top_k, len(self))
-        words = dict.fromkeys(self._analyzer.analyze(_segmented(without_surrogates(query), self._name)))
-        if not (words and top_k):
+        query = without_surrogates(query)
+        words = dict.fromkeys(self._analyzer.analyze(query))
+        unspaced = dict.fromkeys(self._analyzer.analyze(_unspaced(query, self._name)))
+        wanted = [(name, word) for word in words for name in self._boosts if name != "unspaced"]
+        wanted += [("unspaced", word) for word in unspaced]
+        if not (wanted and top_k):
             return []
         with _named(self._directory):
-            clauses = [(tantivy.Occur.Should, self._clause(name, word)) for word in words for name in self._boosts]
+            clauses = [(tantivy.Occur.Should, self._clause(name, word)) for name, word in wanted]
             tantivy_query = tantivy.Query.boolean_query(clauses)
             if scope is not None:
                 tantivy_query = self._within(tantivy_query, scope)
@@ -283,9 +288,9 @@ def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> None:
         writer = _open(folder, analyzer).writer(heap_size=WRITER_BYTES, num_threads=threads)
         try:
             for count, passage in enumerate(islice(corpus, size), start=start + 1):
-                title = _segmented(passage.title, analyzer)
-                contents = f"{title}\n{_segmented(passage.text, analyzer)}"
-                writer.add_document(tantivy.Document(title=title, contents=contents, position=count - 1))
+                contents = f"{passage.title}\n{passage.text}"
+                fields = {"title": passage.title, "contents": contents, "unspaced": _unspaced(contents, analyzer)}
+                writer.add_document(tantivy.Document(**fields, position=count - 1))
             writer.commit()
         finally:
             # Its threads may still be writing into the folder, which is removed after an error.
@@ -313,13 +318,15 @@ _RUN = regex.compile(rf"(?:(?=\w)[{UNSPACED}\p{{Hangul}}]\p{{M}}*)+")
 _MARK = regex.compile(r"[\p{M}--\p{Alphabetic}--\p{Script=Inherited}]", regex.V1)
 
 
-def _segmented(text: str, analyzer: str) -> str:
-    """A text with spaces around the words that tantivy would not find."""
+def _unspaced(text: str, analyzer: str) -> str:
+    """The words of a text that tantivy would not find, with spaces between them."""
     if text.isascii():
-        return text
-    text = unicodedata.normalize("NFKC", text) if _RUN.search(text) else text
-    text = _RUN.sub(lambda run: f" {' '.join(_characters_and_pairs(run[0]))} ", text)
-    return text if analyzer == "tamil" else _MARK.sub("", text)
+        return ""
+    text = unicodedata.normalize("NFKC", text)
+    words = [word for run in _RUN.findall(text) for word in _characters_and_pairs(run)]
+    if analyzer != "tamil" and _MARK.search(text):
+        words += [_MARK.sub("", word) for word in text.split() if _MARK.search(word)]
+    return " ".join(words)
 
 
 def _characters_and_pairs(run: str) -> Iterator[str]:
@@ -333,7 +340,11 @@ def _warn_uncut(stored: passages.Passages, analyzer: str, directory: str | Path)
     sample = [stored[len(stored) * place // SAMPLE] for place in range(SAMPLE)]
     texts = [each.text for each in sample]
     analyze = _analyzer(analyzer).analyze
-    lost = [text for text in texts if sum(map(len, analyze(_segmented(text, analyzer)))) < _letters(text) / 2]
+    lost = [
+        text
+        for text in texts
+        if sum(map(len, [*analyze(text), *analyze(_unspaced(text, analyzer))])) < _letters(text) / 2
+    ]
     if 2 * len(lost) > len(texts):
         logger.warning(
             "%s: of most passages the letters become no words, such as %r; BM25 cannot find them, build a dense index "

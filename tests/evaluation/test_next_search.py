@@ -110,7 +110,7 @@ async def test_the_retriever_is_the_one_that_the_run_searched(towns, tmp_path):
     async with searched_again(tmp_path / "run") as chain:
         assert [passage.id for passage in (await chain.search("ships", 1)).passages] == ["sea"]
     write_config(tmp_path / "run/config.yaml", {"index": None})
-    with pytest.raises(UserError, match="config.yaml: the run retrieved nothing"):
+    with pytest.raises(UserError, match="the run retrieved nothing"):
         async with searched_again(tmp_path / "run"):
             pass
 

@@ -356,7 +356,19 @@ def test_a_single_character_of_a_longer_name_is_found(tmp_path):
 
 def test_a_text_without_such_scripts_is_indexed_as_it_is():
     text = "Naïve cafés – “Ærø”, U.S. 1939–1945 Москва Αθήνα"
-    assert bm25._segmented(text, "english") == text
+    assert bm25._unspaced(text, "english") == ""
+
+
+def test_a_name_in_another_script_does_not_change_how_well_a_passage_fits_an_english_query(tmp_path):
+    """It would make the passage many words longer."""
+    passages = [
+        Passage("long", "Harbour", "The harbour town has lights."),
+        Passage("named", "Harbour", "The harbour (정준영정준영정준영)."),
+    ]
+    bm25.build(passages, tmp_path / "index")
+    index = bm25.BM25(tmp_path / "index")
+    assert [each.id for each in index.search("harbour", 2)] == ["named", "long"]
+    assert [each.id for each in index.search("준영", 2)] == ["named"]
 
 
 def test_passages_whose_letters_become_no_words_are_warned_of(tmp_path, caplog):
