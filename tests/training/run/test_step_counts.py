@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from notewriter.ground.errors import UserError
-from notewriter.training import dpo, kto
+from notewriter.training import dpo, kto, sft
 from notewriter.training.run.losses import LOSSES
 
 Options = Callable[..., list[str]]
@@ -50,8 +50,9 @@ def build(
 
     def built(main: Callable[[list[str]], None], **changes: Any) -> Any:
         order = {} if main is kto.main else {"train_sampling_strategy": "sequential"}
+        data = {"data" if main is sft.main else "pairs": write_pairs(pairs)}
         with pytest.raises(Built) as caught:
-            main(four_steps(pairs=write_pairs(pairs), optim="sgd", **order, **changes))
+            main(four_steps(**data, optim="sgd", **order, **changes))
         return caught.value.args[0]
 
     return built
@@ -62,11 +63,11 @@ def gradients(trainer: Any, sizes: list[int]) -> torch.Tensor:
     rows = iter(list(trainer.train_dataset))
     batches = [trainer.data_collator([next(rows) for _ in range(size)]) for size in sizes]
     # As `Trainer.train` prepares a step.
-    samples, _ = trainer.get_batch_samples(iter(batches), len(batches), torch.device("cpu"))
+    samples, items = trainer.get_batch_samples(iter(batches), len(batches), torch.device("cpu"))
     trainer.current_gradient_accumulation_steps = len(samples)
     trainer.model.zero_grad()
     for batch in samples:
-        trainer.training_step(trainer.model, batch)
+        trainer.training_step(trainer.model, batch, items)
     return torch.cat([each.grad.double().flatten() for each in trainer.model.parameters() if each.grad is not None])
 
 
@@ -108,6 +109,10 @@ def test_and_with_shared_prompts(build: Callable[..., Any]) -> None:
 def test_a_step_of_sides_too(build: Callable[..., Any]) -> None:
     """KTO's own loss has a divergence of the rows that are scored at once."""
     check(moved(build(kto.main, loss_type="apo_zero_unpaired")))
+
+
+def test_a_step_of_conversations_too(build: Callable[..., Any]) -> None:
+    check(moved(build(sft.main)))
 
 
 def test_an_evaluation_is_left_as_it_is(build: Callable[..., Any]) -> None:
