@@ -222,6 +222,16 @@ def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
             assert cell.options["serve"].endswith("-ppo-v0.2")
 
 
+def test_deepnotes_own_rows_have_the_authors_limit_of_passages():
+    """src/main.py: max_top_k 15, which cuts the second search of top-k 7 to one passage."""
+    for path in ("table_1", "table_2", "table_4", "table_7"):
+        cells = read_grid(CONFIGS / f"deepnote/{path}.yaml", {}, Substitutes()).cells
+        limits = {
+            cell.options["method_options"]["max_passages"] for cell in cells if cell.options["method"] == "deepnote"
+        }
+        assert limits == {15}
+
+
 def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
     table = read_grid(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
     sets = {cell.options["question_set"] for cell in table.cells}
@@ -255,7 +265,7 @@ def test_the_baselines_whose_numbers_are_flashrags_are_decoded_as_there():
     assert greedy == {
         **dict.fromkeys(("direct", "sure", "recomp", "replug", "iter_retgen"), 32),
         "self_rag": 100,
-        "flare": 200,
+        "flare": 64,
     }
     assert cells["recomp"]["stage_sampling"] == {"recomp/compress": {"max_tokens": 512}}
     assert all(cells[name]["max_tokens"] == 200 for name in ("vanilla", "ircot", "resp"))
