@@ -19,6 +19,7 @@ import yaml
 from notewriter.ground import plugins, recipes, typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import DEFAULTS, names_in, names_of, places_in
+from notewriter.ground.other_names import ours
 from notewriter.ground.plugins import Plugins
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
@@ -561,7 +562,10 @@ def check_mapping(content: Any, kind: Any, place: str) -> None:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion: a known name with this prefix, or else the most similar one."""
+    """A suggestion: what another trainer's option is here, a known name with this prefix, or the most similar one."""
+    known = list(known)
+    if remedy := ours(name.removeprefix("--").replace("-", "_"), {each.removeprefix("--") for each in known}):
+        return remedy
     longer = (each for each in known if each.startswith(name))
     # Of an option's two spellings prefer the one with underscores, as in YAML.
     near = sorted(longer, key=lambda each: (each.count("-"), each)) or difflib.get_close_matches(name, known, n=1)

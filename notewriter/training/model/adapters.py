@@ -170,18 +170,27 @@ def with_adapter(model: PreTrainedModel, adapter: Path) -> PeftModel:
     """A model with an adapter.
 
     Raises:
-        UserError: the adapter cannot be loaded, or belongs to another architecture.
+        UserError: the adapter cannot be loaded, or belongs to another architecture or to a model of another depth.
     """
+    remedy = "name the base model that it was trained on in adapter_config.json"
     with loading(adapter, "LoRA adapter"), warnings.catch_warnings():
         # PEFT leaves layers that it has no weights for as they are.
         warnings.filterwarnings("error", "Found missing adapter keys")
         try:
-            return PeftModel.from_pretrained(model, str(adapter))
+            adapted = PeftModel.from_pretrained(model, str(adapter))
         except UserWarning as warning:
             raise UserError(
-                f"{adapter}: has no weights for some layers of {type(model).__name__}; name the base model that it was "
-                "trained on in adapter_config.json"
+                f"{adapter}: has no weights for some layers of {type(model).__name__}; {remedy}"
             ) from warning
+        # Only loading once more tells which weights found no place.
+        unplaced = adapted.load_adapter(str(adapter), adapted.active_adapter).unexpected_keys
+    if unplaced:
+        layer = unplaced[0].removeprefix("base_model.model.")
+        raise UserError(
+            f"{adapter}: {len(unplaced)} of its weights, such as {layer}, have no place in {type(model).__name__}; "
+            f"{remedy}"
+        )
+    return adapted
 
 
 def check_base(adapter: Path, base: Checkpoint) -> None:

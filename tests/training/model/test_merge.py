@@ -16,6 +16,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     BitsAndBytesConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
 )
@@ -24,7 +26,7 @@ from notewriter.artifacts.training_record import TrainingRecord, write_training_
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.training import merge
-from notewriter.training.model.adapters import dequantized
+from notewriter.training.model.adapters import dequantized, with_adapter
 
 
 @pytest.fixture
@@ -242,6 +244,21 @@ def test_an_adapter_of_other_layers_is_refused(seeing_model: Path, tmp_path: Pat
     with pytest.raises(UserError, match="adapter: has no weights for some layers of Qwen3_5ForConditionalGeneration"):
         merge.merge(tmp_path / "adapter", tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
+
+
+def test_an_adapter_of_a_deeper_model_is_refused(tmp_path: Path) -> None:
+    """PEFT would leave the weights of the layers that are not there out, without a word."""
+    for name, layers in (("deep", 4), ("base", 2)):
+        config = LlamaConfig(
+            **{"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16},
+            **{"num_attention_heads": 2, "num_hidden_layers": layers},
+        )
+        LlamaForCausalLM(config).save_pretrained(tmp_path / name)
+    deep = LlamaForCausalLM.from_pretrained(tmp_path / "deep")
+    get_peft_model(deep, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    told = r"adapter: 4 of its weights, such as model.layers.2.self_attn.q_proj\S+, have no place in LlamaForCausalLM"
+    with pytest.raises(UserError, match=told):
+        with_adapter(LlamaForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
 
 
 def test_what_the_base_says_of_images_goes_along(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
