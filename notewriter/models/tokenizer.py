@@ -4,8 +4,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from notewriter.ground.errors import UserError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+LINE = "Who built the mill?"
+"""A text whose tokens are compared."""
 
 
 def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
@@ -24,6 +29,30 @@ def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
 
     loader = transformers.PreTrainedTokenizerFast if _is_whole(model) else transformers.AutoTokenizer
     return cast("PreTrainedTokenizerBase", loader.from_pretrained(model, trust_remote_code=False))
+
+
+def check_class(tokenizer: "PreTrainedTokenizerBase", name: str, revision: str | None = None) -> None:
+    """Check that a tokenizer of the class that tokenizer_config.json names divides a text as tokenizer.json does.
+
+    transformers 5 builds it from the class and the vocabulary: a byte-level file under LlamaTokenizerFast loses all
+    spaces.
+
+    Raises:
+        UserError: it does not.
+    """
+    from tokenizers import Tokenizer
+    from transformers.utils import cached_file
+
+    file = cached_file(name, "tokenizer.json", revision=revision, _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        return
+    whole = Tokenizer.from_file(str(file))
+    if tokenizer.encode(LINE, add_special_tokens=False) != whole.encode(LINE, add_special_tokens=False).ids:
+        read = tokenizer.decode(tokenizer.encode(LINE, add_special_tokens=False))
+        raise UserError(
+            f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has "
+            f"({LINE!r} becomes {read!r}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json"
+        )
 
 
 def _is_whole(model: str) -> bool:

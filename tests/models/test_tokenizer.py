@@ -1,6 +1,7 @@
 """The tokenizer that counts and renders is the one that `AutoTokenizer` finds, and costs less to have."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 from real_templates import FAMILIES, tokenizer_of
 from transformers import AutoTokenizer, GPT2Tokenizer
 
-from notewriter.models.tokenizer import load_tokenizer
+from notewriter.ground.errors import UserError
+from notewriter.models.tokenizer import check_class, load_tokenizer
 
 CHAT = [{"role": "user", "content": "Whose museum is it?\n\nThe river's."}]
 
@@ -31,6 +33,24 @@ def test_a_vocabulary_without_tokenizer_json_is_read_too(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     tokenizer = load_tokenizer(str(tmp_path))
     assert isinstance(tokenizer, GPT2Tokenizer) and tokenizer("tot")["input_ids"] == [3, 1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_class_of_a_family_divides_texts_as_its_tokenizer_json(family, tmp_path):
+    wrapped, _ = tokenizer_of(family)
+    wrapped.save_pretrained(tmp_path)
+    check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
+
+
+def test_a_class_that_makes_other_tokens_is_refused(tiny_model, tmp_path):
+    """As a known family's folders have it: transformers 5 then loses all spaces of a byte-level vocabulary."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        shutil.copy(tiny_model / name, tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"tokenizer_class": "LlamaTokenizerFast"}
+    settings.pop("backend", None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="the class LlamaTokenizer makes other tokens than tokenizer"):
+        check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
 
 
 def test_a_folder_without_a_tokenizer_is_an_error(tmp_path):

@@ -13,6 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.typed import misfit
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import load
+from notewriter.models.tokenizer import check_class
 from notewriter.training.inputs.forms import Message
 from notewriter.training.model import generation
 
@@ -24,9 +25,11 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
     """The tokenizer of a model; `variables` become defaults of its chat template.
 
     Raises:
-        UserError: it cannot be loaded, has no chat template, or its template lacks a variable.
+        UserError: it cannot be loaded, divides texts otherwise than its tokenizer.json, has no chat template, or its
+            template lacks a variable.
     """
     tokenizer: PreTrainedTokenizerBase = load(AutoTokenizer, name, revision=revision)
+    check_class(tokenizer, name, revision)
     if tokenizer.chat_template is None:
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
