@@ -147,7 +147,7 @@ COMMANDS = {
     "dense index": Command(
         lambda inputs, folder: [
             *("index", "--path", inputs.folder / "world/train/corpus.jsonl", "--index", folder / "dense"),
-            *("--encoder", inputs.folder / "encoder", "--device", "cpu"),
+            *("--encoder", inputs.folder / "encoder", "--device", "cpu", "--query_prompt", "", "--passage_prompt", ""),
         ],
         ("dense/manifest.json", "dense/embeddings.float32", "dense/passages.jsonl"),
     ),
