@@ -47,6 +47,7 @@ def served(monkeypatch, request):
         monkeypatch.setattr(servers, "serve", serve)
         # It would look for the tokenizer on the hub.
         monkeypatch.setattr(roles, "check_template", lambda *_: None)
+        monkeypatch.setattr(servers, "options_of", lambda model, options: dict(options))
         yield SimpleNamespace(model="scripted/Small-1B", calls=calls, endpoint=endpoint)
 
 
