@@ -58,6 +58,10 @@ class Model:
         cut = text.endswith("...")
         return Completion(text.removesuffix("..."), "length" if cut else "stop", 50, len(text.split()), 0, 0.1)
 
+    async def opening(self, messages, **_):
+        """Its template opens no thought."""
+        return ""
+
 
 def by_sampler(*texts, otherwise="No idea."):
     """One text for each of the nine samplings, in their order."""
