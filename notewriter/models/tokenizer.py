@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,12 +46,18 @@ def check_class(tokenizer: "PreTrainedTokenizerBase", name: str, revision: str |
     file = cached_file(name, "tokenizer.json", revision=revision, _raise_exceptions_for_missing_entries=False)
     if file is None:
         return
-    whole = Tokenizer.from_file(str(file))
-    if tokenizer.encode(LINE, add_special_tokens=False) != whole.encode(LINE, add_special_tokens=False).ids:
-        read = tokenizer.decode(tokenizer.encode(LINE, add_special_tokens=False))
+    expected = Tokenizer.from_file(str(file)).encode(LINE, add_special_tokens=False).ids
+    try:
+        made = tokenizer.encode(LINE, add_special_tokens=False)
+        became = f"becomes {tokenizer.decode(made)!r}"
+    # The library's own errors have no other class.
+    except Exception as error:
+        made, became = None, f"is refused: {one_line(error)}"
+    if made != expected:
         raise UserError(
-            f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has "
-            f"({LINE!r} becomes {read!r}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json"
+            f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has ({LINE!r} "
+            f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or take the "
+            "tokenizer of this kind of model"
         )
 
 

@@ -1,9 +1,12 @@
 """Options under the names of other trainers: the error names ours, and docs/training.md lists them all."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from notewriter.ground.config import parse
+from notewriter.ground.errors import UserError
 from notewriter.ground.other_names import OTHER_NAMES, ours
 
 DPO = {"pairs", "model_name_or_path", "max_length", "dtype", "lora_r", "loss_weights"}
@@ -25,6 +28,20 @@ PAGE = Path(__file__).parents[2] / "docs/training.md"
 )
 def test_it_is_ours_where_the_command_has_it(name, known, remedy):
     assert ours(name, known) == remedy
+
+
+@dataclass
+class Options:
+    dtype: str = "float32"
+    pairs: str = ""
+
+
+def test_an_error_of_options_says_so(tmp_path):
+    with pytest.raises(UserError, match="unknown option --torch-dtype; it is 'dtype' here"):
+        parse(Options, ["--torch-dtype", "bfloat16"], prog="train")
+    (tmp_path / "own.yaml").write_text("torch_dtype: bfloat16\n")
+    with pytest.raises(UserError, match=r"own.yaml:1: unknown key 'torch_dtype'; it is 'dtype' here"):
+        parse(Options, ["--config", str(tmp_path / "own.yaml")], prog="train")
 
 
 def test_a_held_out_part_is_a_file_of_its_own():

@@ -42,14 +42,15 @@ def test_the_class_of_a_family_divides_texts_as_its_tokenizer_json(family, tmp_p
     check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
 
 
-def test_a_class_that_makes_other_tokens_is_refused(tiny_model, tmp_path):
+@pytest.mark.parametrize("name", ["LlamaTokenizerFast", "CodeLlamaTokenizerFast"])
+def test_a_class_that_makes_other_tokens_is_refused(tiny_model, tmp_path, name):
     """As a known family's folders have it: transformers 5 then loses all spaces of a byte-level vocabulary."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
-        shutil.copy(tiny_model / name, tmp_path)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"tokenizer_class": "LlamaTokenizerFast"}
+    for file in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        shutil.copy(tiny_model / file, tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"tokenizer_class": name}
     settings.pop("backend", None)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match="the class LlamaTokenizer makes other tokens than tokenizer"):
+    with pytest.raises(UserError, match=r"the class (Code)?LlamaTokenizer makes other tokens than tokenizer"):
         check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
 
 

@@ -20,6 +20,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import new_folder
 from notewriter.models.checkpoint import Checkpoint, load, loading
+from notewriter.models.tokenizer import check_class
 from notewriter.training.model import exchange, weights
 
 logger = logging.getLogger(__name__)
@@ -81,13 +82,14 @@ def merge(adapter: Path, output: Path) -> None:
     base = Checkpoint(adapter).base
     base.check()
     check_base(adapter, base)
+    tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
+    check_class(tokenizer, Checkpoint(adapter).tokenizer)
     stored = weights.stored(base.path, base.revision)
     logger.info("%s: merging into %s", adapter, base.path)
     as_float32 = {"dtype": torch.float32, "device_map": None, "trust_remote_code": False}
     model = dequantized(weights.load_whole(base.path, revision=base.revision, **as_float32), base.path)
     with loading(adapter, "LoRA adapter"):
         merged = merged_into(with_adapter(model, adapter))
-    tokenizer = load(AutoTokenizer, Checkpoint(adapter).tokenizer)
 
     with new_folder(output) as folder:
         # Else in float32, where some tensors are stored in more bytes than the others.

@@ -223,12 +223,16 @@ def seeing_model(tiny_model: Path, tmp_path: Path) -> Path:
     return tmp_path / "seeing"
 
 
-def test_an_adapter_is_merged_into_the_class_that_it_was_trained_on(seeing_model: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_merged_into_the_class_that_it_was_trained_on(
+    seeing_model: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     trained = get_peft_model(
         Qwen3_5ForConditionalGeneration.from_pretrained(seeing_model),
         LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False),
     )
     trained.save_pretrained(tmp_path / "adapter")
+    # The class of this kind of model makes nothing of the base's vocabulary.
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "adapter")
 
     merge.merge(tmp_path / "adapter", tmp_path / "merged")
 
@@ -237,12 +241,25 @@ def test_an_adapter_is_merged_into_the_class_that_it_was_trained_on(seeing_model
     assert (logits(merged) - logits(Qwen3_5ForConditionalGeneration.from_pretrained(seeing_model))).abs().max() > 1e-2
 
 
-def test_an_adapter_of_other_layers_is_refused(seeing_model: Path, tmp_path: Path) -> None:
+def test_an_adapter_of_other_layers_is_refused(seeing_model: Path, tiny_model: Path, tmp_path: Path) -> None:
     """PEFT would leave all layers as they are, and warn."""
     of_text = AutoModelForCausalLM.from_pretrained(seeing_model)
     get_peft_model(of_text, LoraConfig(target_modules=["q_proj", "v_proj"])).save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "adapter")
     with pytest.raises(UserError, match="adapter: has no weights for some layers of Qwen3_5ForConditionalGeneration"):
         merge.merge(tmp_path / "adapter", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_tokenizer_whose_class_makes_other_tokens_is_not_saved_with_a_merged_model(
+    adapter: Path, tmp_path: Path
+) -> None:
+    settings = adapter / "tokenizer_config.json"
+    content = json.loads(settings.read_text()) | {"tokenizer_class": "LlamaTokenizerFast"}
+    content.pop("backend", None)
+    settings.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="the class LlamaTokenizer makes other tokens than tokenizer"):
+        merge.merge(adapter, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
