@@ -73,7 +73,8 @@ def make(folder: Path, endpoint: Any) -> None:
     for name, options in settings.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
     for name, argv in COMMANDS.items():
-        assert attempt(folder, argv) == (0, []), name
+        result = attempt(folder, argv)
+        assert result == (0, []), (name, result)
 
 
 def attempt(folder: Path, argv: list[str]) -> tuple[int, list[str]]:

@@ -33,7 +33,8 @@ def extract(name: str, path: Path) -> Document:
     try:
         if not path.stat().st_size:
             raise UserError(f"{name}: is empty")
-        document = in_child(name, EXTRACTORS[path.suffix.lower()], name, path)
+        # The child's working directory is the one at its start.
+        document = in_child(name, EXTRACTORS[path.suffix.lower()], name, path.absolute())
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (RecursionError, MemoryError) as error:

@@ -179,6 +179,9 @@ def _headings(arguments: SplitArguments) -> Split:
     def split(document: Document) -> Iterator[Span]:
         chunks = markdown if document.is_markdown else plain
         found = _headings_of(document)
+        if not (found or document.is_markdown):
+            yield from _by(plain)(document)
+            return
         # A bookmark may have no line of its own in its text.
         headed = {heading.start for heading in found if _has_line(document.text, heading)}
         starts = {heading.start for heading in found}

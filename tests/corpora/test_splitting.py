@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notewriter.corpora import splitting
@@ -113,6 +113,7 @@ def test_a_passage_knows_the_page_on_which_it_begins():
     assert [origin["page"] for _, _, origin in passages] == [1, 2]
 
 
+@example("- a", "headings", 1)
 @given(
     st.text(alphabet="ab é#\n.-", max_size=200), st.sampled_from(["words", "sentences", "headings"]), st.integers(1, 9)
 )

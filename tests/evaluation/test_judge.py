@@ -199,8 +199,13 @@ def test_runs_are_compared_and_reported_by_what_was_judged(evaluated, judge, tmp
 def test_replies_that_cannot_be_read_are_counted_by_their_reason_and_left_out(evaluated, judge, capsys):
     run = evaluated()
     replies = iter(["It is well.", "I compare them. " * 10, '{"correct": "yes"}'] + ['{"correct": "no"}'] * 9)
+
+    # Of a cut reply vLLM is asked, for one token, how its prompt ended.
+    def reply(request):
+        return "It" if request["max_tokens"] == 1 else next(replies)
+
     # Refused with its JSON schema, and then without.
-    with fake_endpoint(lambda _: next(replies), faults=["400", "400"]) as endpoint:
+    with fake_endpoint(reply, faults=["400", "400"]) as endpoint:
         judge(run, judgements=["answer"], base_url=endpoint.base_url, max_tokens=20)
     metrics = metrics_of(run)
     assert metrics.metrics["judged_accuracy"].mean == pytest.approx(1 / (QUESTIONS - 3))

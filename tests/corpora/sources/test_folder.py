@@ -241,6 +241,13 @@ def test_a_file_that_makes_its_parser_crash_is_left_behind(folder, tmp_path, mon
     assert read_skipped(tmp_path / "corpus")["a.pdf"] == "its parser has crashed (SIGKILL); convert it to text"
 
 
+def test_a_relative_path_is_that_of_the_working_directory_wherever_parsing_began(folder, tmp_path, monkeypatch):
+    (folder / "b.txt").write_text("text")
+    build(folder, tmp_path / "first")
+    monkeypatch.chdir(tmp_path)
+    assert [passage["title"] for passage in build(folder.relative_to(tmp_path), tmp_path / "corpus")] == ["b"]
+
+
 def test_a_document_that_keeps_the_splitter_busy_is_left_behind(folder, tmp_path, monkeypatch):
     def count(text):
         while "busy" in text:
