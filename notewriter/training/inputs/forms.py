@@ -44,6 +44,9 @@ OTHER_NAMES = {
 }
 """Columns and keys that say in another form what is trained, or what it follows, and the remedy for each."""
 
+BESIDE = ("input", "context")
+"""Columns beside `prompt` with what it is about, in the form of Alpaca and Dolly."""
+
 CALLED = {
     "prompt": ("instruction", "question", "query", "problem", "input", "trajectory", "post", "context"),
     "completion": ("output", "response", "answer", "solution", "generation", "summary"),
@@ -56,7 +59,7 @@ CALLED = {
 USED = (
     *("prompt", *SIDES, "completion", "messages", "conversations", "label", "tools", "chat_template_kwargs"),
     *("stage", "dataset", "question_id", *SCORES, *(name for names in SCORES_OF_OTHERS for name in names)),
-    *(*SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES),
+    *(*SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *BESIDE),
 )
 """The columns that are read; the others of a file stay on disk."""
 
@@ -330,7 +333,15 @@ def _required(row: Row, column: str) -> list[Row]:
         raise UserError(f"has no {column}; {_there(row, column)}")
     if row[column] == "":
         raise UserError(f"has an empty {column}")
-    return turns(row[column], column, "user")
+    messages = turns(row[column], column, "user")
+    said = "\n".join(str(message["content"]) for message in messages)
+    for name in BESIDE:
+        if isinstance(row.get(name), str) and row[name].strip() not in said:
+            raise UserError(
+                f"has the column {name} beside {column}, which the model would not see; put its text into {column}, or "
+                "remove it"
+            )
+    return messages
 
 
 def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:

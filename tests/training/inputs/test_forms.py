@@ -150,6 +150,50 @@ def test_a_json_list_and_compressed_files_are_read(tmp_path, name):
     ]
 
 
+PUBLISHED = {
+    "UltraFeedback, binarized": {
+        **{"prompt": "Whose museum is it?", "prompt_id": "a7", "messages": [*ASKED, *ANSWER], "score_chosen": 8.0},
+        **{"chosen": [*ASKED, *ANSWER], "rejected": [*ASKED, *OTHER], "score_rejected": 5.0},
+    },
+    "UltraFeedback, cleaned": {
+        **{"prompt": "Whose museum is it?", "chosen-rating": 5.0, "rejected-rating": 1.0, "chosen-model": "m"},
+        **{"chosen": [*ASKED, *ANSWER], "rejected": [*ASKED, *OTHER]},
+    },
+    "HH-RLHF": {
+        "chosen": "\n\nHuman: Whose museum is it?\n\nAssistant: The river's.",
+        "rejected": "\n\nHuman: Whose museum is it?\n\nAssistant: When?",
+    },
+    "Tulu 3": {"id": "a7", "prompt": "Whose museum is it?", "chosen": [*ASKED, *ANSWER], "rejected": [*ASKED, *OTHER]},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_forms_of_pairs_are_read(tmp_path, name):
+    (pair,) = pairs.read(file_of(tmp_path, PUBLISHED[name]))
+    assert [pair[column][0]["content"] for column in ("prompt", "chosen", "rejected")] == [
+        *("Whose museum is it?", "The river's.", "When?")
+    ]
+
+
+PUBLISHED_OTHERWISE = [
+    ({"system": "Help.", "question": "Who?", "chosen": "Mira.", "rejected": "Oda."}, "rename question to prompt"),
+    ({"prompt": "Who?", "response": "Mira.", "helpfulness": 4}, "rename response to completion"),
+    ({"instruction": "Who?", "input": "", "output": "Mira."}, "rename instruction to prompt and output to completion"),
+    ({"conversation": [{"input": "Who?", "output": "Mira."}]}, "rename conversation to messages"),
+    ({"history": "Who?", "human_ref_A": "Mira.", "labels": 1}, "its columns are history, human_ref_A, labels"),
+    ({"query": "Who?", "answers": "[]", "tools": "[]"}, "rename query to prompt"),
+    ({"text": "Who?", "role": "prompter", "lang": "en"}, "its columns are lang, role, text"),
+]
+
+
+@pytest.mark.parametrize(("row", "told"), PUBLISHED_OTHERWISE)
+def test_published_forms_that_need_other_names_are_told_which(tmp_path, row, told):
+    """Orca's pairs, HelpSteer2, Alpaca, Capybara, SHP, xLAM and OpenAssistant."""
+    with pytest.raises(UserError) as error:
+        (pairs if "chosen" in row else conversations).read(file_of(tmp_path, row))
+    assert told in str(error.value)
+
+
 def test_what_is_not_read_is_named(tmp_path):
     row = {"messages": [*ASKED, {"role": "assistant", "content": "The river's.", "id": "a7"}], "source": "web"}
     assert trained(tmp_path, row)["unread"] == ["id of messages", "source"]
@@ -167,6 +211,7 @@ def test_what_is_not_read_is_named(tmp_path):
         ({"messages": [{"role": "narrator", "content": "Once."}, *ANSWER]}, "the roles are assistant, "),
         ({"messages": [{"role": "system", "content": "A."}, *ASKED, *ANSWER], "system": "B."}, "remove one of them"),
         ({"question": "Whose?", "answer": "The river's."}, "rename question to prompt and answer to completion"),
+        ({"prompt": "Whose?", "input": "A museum.", "completion": "The river's."}, "put its text into prompt"),
         ({"prompt": "Whose?", "completion": "The river's.", "label": "good"}, "write true for a good completion"),
         ({"messages": "[{'role': 'user', 'content': 'Whose?'}]"}, "write them as a list of objects"),
     ],
