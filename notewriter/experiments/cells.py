@@ -127,8 +127,11 @@ def _summary(metrics: Metrics) -> str:
     return f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, {scores}"
 
 
-def other_corpus(cell: Cell) -> str:
+def other_corpus(cell: Cell, *, sizes: bool = True) -> str:
     """What a cell searches in place of the table's corpus or retriever; empty where it searches these.
+
+    Args:
+        sizes: whether an index with another number of passages than the published corpus counts as another.
 
     Raises:
         UserError: the manifest of an index cannot be read.
@@ -141,14 +144,17 @@ def other_corpus(cell: Cell) -> str:
         return "corpus not counted" if any(cell.options.get(key) for key in SEARCHED) else ""
     for manifest in indexes:
         passages = int(manifest.get("passages", 0))
-        if published and abs(passages - published.documents) > TOLERANCE * published.documents:
+        if sizes and published and abs(passages - published.documents) > TOLERANCE * published.documents:
             return f"another corpus: {passages:,} passages"
     retrievers = ["BM25" if each.get("kind") == "bm25" else Path(str(each.get("encoder"))).name for each in indexes]
     return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
 
 
-def check_searched(grid: Grid, cells: Sequence[Cell]) -> None:
+def check_searched(grid: Grid, cells: Sequence[Cell], *, sizes: bool = True) -> None:
     """Check that the corpora and indexes that are there already, and would not be made again, are those of the table.
+
+    Args:
+        sizes: whether an index must have the published number of passages; of other files it has not.
 
     Raises:
         UserError: an index has another number of passages or another retriever than the table is about, or a corpus
@@ -158,7 +164,7 @@ def check_searched(grid: Grid, cells: Sequence[Cell]) -> None:
     for cell in cells:
         for folder in (folder for folder in indexes_of(cell.options) if folder in grid.indexes):
             index = read_manifest(folder)
-            if index and (other := other_corpus(cell)):
+            if index and (other := other_corpus(cell, sizes=sizes)):
                 raise UserError(f"{folder}: is {other}; the table searches {corpus_of(cell)}; {remedy}")
             name = grid.indexes[folder].corpus
             made = Path(grid.corpora_folder) / name

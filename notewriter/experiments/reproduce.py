@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     cells = grid.chosen(arguments.cells)
     if not (able := [cell for cell in cells if not cell.lacks]):
         raise UserError(f"{grid.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
-    check_searched(grid, able)
+    check_searched(grid, able, sizes=own.check)
     output = Path(arguments.output_dir)
     costs = cost_of(grid, able, dry, output, stand_ins=True)
     stages = stages_of(grid, able, costs, output, table_command(arguments, substitutes), check=own.check)

@@ -111,6 +111,18 @@ def test_what_lies_in_the_place_of_an_index_or_corpus_is_not_taken_for_it(tmp_pa
     main([*ROW, "--dry_run", "true", "--set", "indexes=mine", "corpora=mine_too"])
 
 
+def test_an_index_of_files_that_the_user_says_are_others_may_have_another_size(tmp_path):
+    """So a run that was killed goes on; another retriever is still refused."""
+    other_size = {"kind": "bm25", "passages": 196}
+    written(tmp_path / "runs/index/musique-ircot", other_size)
+    written(tmp_path / "runs/corpus/ircot-musique", {"settings": {"source": "ircot-musique"}, "passages": 196})
+    main([*ROW, "--check", "false", "--dry_run", "true"])
+    other_retriever = other_size | {"kind": "dense", "encoder": "e5"}
+    (tmp_path / "runs/index/musique-ircot/manifest.json").write_text(json.dumps(other_retriever))
+    with pytest.raises(UserError, match="is another retriever: e5"):
+        main([*ROW, "--check", "false", "--dry_run", "true"])
+
+
 def test_an_index_of_fewer_passages_than_its_corpus_is_built_again(tmp_path):
     """Where nobody states how many there are."""
     corpus = {"settings": {"source": "per-question"}, "passages": 30_000}
