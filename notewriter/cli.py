@@ -27,7 +27,7 @@ COMMANDS = {
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
     "retrieval-eval": (
-        "notewriter.evaluation.retrieval.retrieval_eval",
+        "notewriter.results.retrieval_eval",
         "measure the quality and speed of retrievers",
     ),
     "pairs": ("notewriter.data.build_pairs", "roll out methods with a teacher and label preference pairs"),
@@ -51,13 +51,13 @@ COMMANDS = {
         "from an empty folder to a paper's table: fetch, build, evaluate and compare",
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
-    "compare": ("notewriter.evaluation.compare", "compare two runs over the same questions"),
-    "worth": ("notewriter.evaluation.worth", "measure what notes are worth beside notes that no model wrote"),
+    "compare": ("notewriter.results.compare_runs", "compare two runs over the same questions"),
+    "worth": ("notewriter.results.worth", "measure what notes are worth beside notes that no model wrote"),
     "fit-control": (
         "notewriter.evaluation.fit_control",
         "fit a note-writer that is no language model, to compare with",
     ),
-    "report": ("notewriter.evaluation.report.report", "write an HTML report on one or more runs"),
+    "report": ("notewriter.results.report", "write an HTML report on one or more runs"),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (

@@ -27,11 +27,11 @@ from test_damage import EVERYTHING, SECONDS, late, read, write
 
 from notewriter import cli
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation import worth
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.experiments import lineage
 from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
+from notewriter.results import worth
 
 CODE = "evil.py:X"
 KEY, SECRET = "KEY_OF_ANOTHER_SERVICE", "not-a-real-key-0123456789"

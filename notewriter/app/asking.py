@@ -20,7 +20,6 @@ from starlette.routing import Route
 from notewriter.app.application import Render
 from notewriter.artifacts.traces import Generation, Retrieval, Step
 from notewriter.evaluation.asking import AskArguments, answer, cost_of, cost_of_step, prepared
-from notewriter.evaluation.report.traces import NOTES_ROLE, note_before
 from notewriter.ground.config import check, load_places
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
@@ -28,6 +27,7 @@ from notewriter.ground.text import without_surrogates
 from notewriter.models.roles import ModelArguments, Roles, served_models, wanted_by
 from notewriter.models.servers import keep
 from notewriter.pages.differences import UNCOMPARED, TooAlike, merged_differences
+from notewriter.results.traces import NOTES_ROLE, note_before
 from notewriter.retrieval.chain import Part
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.resources import Resources, open_resources

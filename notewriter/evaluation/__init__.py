@@ -1,1 +1,1 @@
-"""Methods run over benchmarks, scored with official metrics, compared and reported."""
+"""Methods run over benchmarks, and scored with official metrics."""

@@ -5,7 +5,7 @@ stands beside.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -187,17 +187,6 @@ def controls_summary(run: Path, family: str) -> dict[str, dict[str, Interval]]:
         }
         for name, by_question in scores.items()
     }
-
-
-def best_control(scores: Mapping[str, Mapping[str, Mapping[str, float]]], metric: str) -> str | None:
-    """The contender with the highest mean of a metric, the first of equal ones; None where none has it."""
-    means = {
-        name: sum(values) / len(values)
-        for name, by_question in scores.items()
-        if name not in (OTHER, CEILING)
-        and (values := [each[metric] for each in by_question.values() if metric in each])
-    }
-    return max(means, key=means.__getitem__, default=None)
 
 
 def _stores(run: Path) -> list[Passages]:

@@ -14,7 +14,6 @@ from notewriter.artifacts.run_folder import read_config
 from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.evaluation import next_search
 from notewriter.evaluation.catalogue import METRICS
-from notewriter.evaluation.comparing import check_comparable
 from notewriter.evaluation.controls import readings
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.next_search import Noted, scores_of, searched_again
@@ -22,6 +21,7 @@ from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import TwoWay, bootstrap_interval, over_seeds, standard_deviation, two_way
 from notewriter.ground.event_loop import run_async
 from notewriter.models.prices import Prices, cost, prices_of
+from notewriter.results.compare import check_comparable
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,23 @@ from tiny_world import run_config
 
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.evaluation import compare, evaluate
+from notewriter.evaluation import evaluate
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import against_constants, against_controls, beside_table, corrected, p_value_text
 from notewriter.evaluation.controls import (
     CONTENDERS,
     SHOWN,
     Reading,
-    best_control,
     constant_scores,
     control_notes,
     control_scores,
     readings,
 )
-from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results import compare_runs as compare
+from notewriter.results.compare import corrected, p_value_text
+from notewriter.results.report import write_report
+from notewriter.results.without_a_model import against_constants, against_controls, beside_table, best_control
 
 
 def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(noted_runs):

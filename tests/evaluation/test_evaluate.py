@@ -11,13 +11,13 @@ from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import evaluate, evaluating
-from notewriter.evaluation.comparing import compare
-from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.scoring import prediction_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS
+from notewriter.results.compare import compare
+from notewriter.results.report import write_report
 from notewriter.retrieval import index
 
 QUESTIONS = 6

@@ -16,12 +16,12 @@ from notewriter.artifacts.predictions import read_predictions
 from notewriter.artifacts.traces import Retrieval
 from notewriter.evaluation import evaluate
 from notewriter.evaluation import judge as command
-from notewriter.evaluation.comparing import compare
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import marked
-from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.compare import compare
+from notewriter.results.report import write_report
 
 QUESTIONS = 6
 RATINGS = {"efficiency": 4, "redundancy": 5, "coherence": 2}

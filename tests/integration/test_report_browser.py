@@ -6,10 +6,10 @@ import pytest
 from notewriter.artifacts.metrics import METRICS_SCHEMA
 from notewriter.artifacts.predictions import COSTS, PREDICTION_SCHEMA
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
-from notewriter.evaluation.report.report import write_report
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground import jsonl
 from notewriter.ground.records import Completion, Sampling
+from notewriter.results.report import write_report
 
 pytestmark = pytest.mark.integration
 

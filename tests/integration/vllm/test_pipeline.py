@@ -23,13 +23,13 @@ from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.comparing import compare
-from notewriter.evaluation.report.report import write_report
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Sampling
 from notewriter.models import continuation
 from notewriter.models.client import Client, Endpoint
+from notewriter.results.compare import compare
+from notewriter.results.report import write_report
 from notewriter.rollouts.prompts import Prompts
 from notewriter.training.inputs import chat_templates
 

@@ -2,11 +2,11 @@ import pytest
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.compare import format_table, main
-from notewriter.evaluation.comparing import Paired, compare, p_value_text
 from notewriter.evaluation.statistics import FLOOR, permutation_test
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.compare import Paired, compare, p_value_text
+from notewriter.results.compare_runs import format_table, main
 
 
 def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):

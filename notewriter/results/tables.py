@@ -10,23 +10,15 @@ from notewriter.artifacts.costs import COUNTED
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import (
-    Comparison,
-    Paired,
-    against_constants,
-    against_controls,
-    beside_table,
-    compare_uncorrected,
-    corrected,
-    p_value_text,
-)
 from notewriter.evaluation.controls import CEILING, OTHER
 from notewriter.evaluation.notes import WORDS
-from notewriter.evaluation.report.runs import Run, headline, measured, shares
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.pages.charts import Dot, Panel, intervals, panels
 from notewriter.pages.tables import Cell, Table
+from notewriter.results.compare import Comparison, Paired, compare_uncorrected, corrected, p_value_text
+from notewriter.results.runs import Run, headline, measured, shares
+from notewriter.results.without_a_model import against_constants, against_controls, beside_table
 
 KINDS = {"type": "Type", "hops": "Hops"}
 """Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""

@@ -9,11 +9,11 @@ from typing import Any, TypedDict
 import numpy as np
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground import jsonl, typed
 from notewriter.ground.records import Question, SearchPart
 from notewriter.pages.tables import Table
+from notewriter.results.compare import Comparison, compare_scores, corrected, p_value_text
 
 SCHEMA = "notewriter/retrieval-eval/1"
 

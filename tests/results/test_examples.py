@@ -1,9 +1,9 @@
 """Notes before and after training side by side, with the best note that no model wrote."""
 
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.evaluation.compare import main
-from notewriter.evaluation.examples import examples
 from notewriter.ground.digests import drawn
+from notewriter.results.compare_runs import main
+from notewriter.results.examples import examples
 
 
 def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(noted_runs, capsys):

@@ -12,20 +12,13 @@ from typing import Annotated
 from annotated_types import Interval, MinLen
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import (
-    Comparison,
-    against_constants,
-    against_controls,
-    beside_table,
-    compare_uncorrected,
-    corrected,
-    p_value_text,
-)
 from notewriter.evaluation.controls import SENTENCES
-from notewriter.evaluation.examples import examples
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
+from notewriter.results.compare import Comparison, compare_uncorrected, corrected, p_value_text
+from notewriter.results.examples import examples
+from notewriter.results.without_a_model import against_constants, against_controls, beside_table
 
 
 @dataclass

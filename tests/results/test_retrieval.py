@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.evaluation.comparing import compare_scores, corrected
-from notewriter.evaluation.retrieval.results import Results, measures, ndcg, recall, reciprocal_rank, tables
+from notewriter.results.compare import compare_scores, corrected
+from notewriter.results.retrieval import Results, measures, ndcg, recall, reciprocal_rank, tables
 
 
 def test_recall_is_the_share_of_gold_passages_among_the_first():

@@ -20,7 +20,6 @@ from markupsafe import Markup
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.comparing import Comparison, compare_scores, corrected, p_value_text
 from notewriter.evaluation.controls import (
     CEILING,
     CONTENDERS,
@@ -28,7 +27,6 @@ from notewriter.evaluation.controls import (
     SENTENCES,
     Reading,
     Scores,
-    best_control,
     control_notes,
     readings,
 )
@@ -47,6 +45,8 @@ from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts, write_page
 from notewriter.pages.tables import Table, html, markdown
+from notewriter.results.compare import Comparison, compare_scores, corrected, p_value_text
+from notewriter.results.without_a_model import best_control
 from notewriter.retrieval.chain import Part, parts_of
 from notewriter.rollouts.controls import REGRESSION
 from notewriter.rollouts.regression import Regression, read_regression

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.evaluation.controls import CONTENDERS, best_control, control_notes, readings
+from notewriter.evaluation.controls import CONTENDERS, control_notes, readings
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.digests import drawn
+from notewriter.results.without_a_model import best_control
 
 
 def examples(before: Path, after: Path, number: int) -> str:

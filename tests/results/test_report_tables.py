@@ -1,6 +1,6 @@
-from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.tables import difference_table, differences, kinds
 from notewriter.ground import jsonl
+from notewriter.results.runs import read_runs
+from notewriter.results.tables import difference_table, differences, kinds
 
 
 def test_the_score_is_taken_apart_by_type_and_hops(write_run, tmp_path):

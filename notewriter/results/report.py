@@ -11,14 +11,14 @@ from annotated_types import Interval, MinLen
 from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import SENTENCES, SHOWN
-from notewriter.evaluation.report import tables
-from notewriter.evaluation.report.runs import headline, measured, read_runs
-from notewriter.evaluation.report.traces import CHUNK, index, pack, questions_of, words
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages import packed, write_page
 from notewriter.pages.tables import Table, html, latex, markdown
+from notewriter.results import tables
+from notewriter.results.runs import headline, measured, read_runs
+from notewriter.results.traces import CHUNK, index, pack, questions_of, words
 
 logger = logging.getLogger(__name__)
 

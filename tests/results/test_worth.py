@@ -7,10 +7,12 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config
 
-from notewriter.evaluation import evaluate, worth
-from notewriter.evaluation.controls import CONTENDERS, best_control, control_scores
-from notewriter.evaluation.worth import CONTROLS, OWN, best_table, worth_of, writers_table
+from notewriter.evaluation import evaluate
+from notewriter.evaluation.controls import CONTENDERS, control_scores
 from notewriter.ground.errors import UserError
+from notewriter.results import worth
+from notewriter.results.without_a_model import best_control
+from notewriter.results.worth import CONTROLS, OWN, best_table, worth_of, writers_table
 from notewriter.rollouts.regression import fitted
 from notewriter.testing import scripted_endpoint
 

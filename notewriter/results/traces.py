@@ -9,9 +9,9 @@ from typing import TypeVar
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.report.runs import Run, shares
 from notewriter.ground.records import Message
 from notewriter.pages import packed
+from notewriter.results.runs import Run, shares
 
 CHUNK = 50
 """Questions of a run that are compressed together."""

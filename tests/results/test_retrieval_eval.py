@@ -8,9 +8,9 @@ from json_service import json_service
 from tiny_world import tiny_world, write_config
 
 from notewriter.datasets import load_questions
-from notewriter.evaluation.retrieval import retrieval_eval
-from notewriter.evaluation.retrieval.results import measures
 from notewriter.ground.errors import UserError
+from notewriter.results import retrieval_eval
+from notewriter.results.retrieval import measures
 from notewriter.retrieval.sources.index import open_index
 
 

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import pytest
 
 from notewriter.artifacts.costs import COSTS_SCHEMA, COUNTED
-from notewriter.evaluation.report.report import main, write_report
-from notewriter.evaluation.report.traces import CHUNK
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.report import main, write_report
+from notewriter.results.traces import CHUNK
 
 HOSTILE = '</script><script>alert(1)</script><!-- <img src="https://example.org/x">'
 

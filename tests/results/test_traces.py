@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.traces import CHUNK, pack
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.runs import read_runs
+from notewriter.results.traces import CHUNK, pack
 
 
 def unpacked(block):

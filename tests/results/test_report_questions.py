@@ -1,6 +1,6 @@
-from notewriter.evaluation.report.runs import read_runs
-from notewriter.evaluation.report.traces import index, pack, questions_of, words
 from notewriter.ground import jsonl
+from notewriter.results.runs import read_runs
+from notewriter.results.traces import index, pack, questions_of, words
 
 
 def test_the_index_tells_of_each_question_what_the_list_and_its_filters_need(write_run, tmp_path):

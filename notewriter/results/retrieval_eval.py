@@ -13,7 +13,6 @@ from annotated_types import Interval, MinLen
 from tqdm import tqdm
 
 from notewriter.datasets.questions import QuestionArguments, load_selected
-from notewriter.evaluation.retrieval.results import Searched, read_searches, results_of, tables
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
@@ -21,6 +20,7 @@ from notewriter.ground.event_loop import run_async
 from notewriter.ground.options import kinds_in
 from notewriter.ground.records import Question
 from notewriter.pages.tables import markdown
+from notewriter.results.retrieval import Searched, read_searches, results_of, tables
 from notewriter.retrieval.chain import Chain, Part, parts_of
 from notewriter.rollouts.identity import open_run
 
