@@ -45,8 +45,8 @@ class SplitArguments:
         metadata={
             "help": "none (whole documents), words (exactly --size words, as DPR), tokens, sentences (at most --size "
             "tokens or words, cut between sentences where possible) or headings (a section each, longer ones cut as by "
-            "sentences); by default headings for folders and Wikipedia in HTML, words for Wikipedia in plain text, "
-            "sentences for news and none for corpora that consist of passages"
+            "sentences). Default: headings for folders and Wikipedia in HTML, words for Wikipedia in plain text, "
+            "sentences for news, none for corpora of passages"
         },
     )
     size: Annotated[int, Interval(ge=1, le=1_000_000)] = field(

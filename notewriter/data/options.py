@@ -102,9 +102,9 @@ class PairsArguments(RolloutArguments):
     rejected: Rejected = field(
         default="worst",
         metadata={
-            "help": "which of the worse candidates is rejected, by judges that score: worst (the lowest score), or "
-            "hardest (the lowest score of those neither cut nor empty and similar in length to the chosen one; others "
-            "only if there is none), or every (each worse candidate, in a pair of its own)"
+            "help": "the worse candidate that judges with scores reject: worst (the lowest score), hardest (the lowest "
+            "score of those neither cut nor empty and similar in length to the chosen one; others only if there is "
+            "none), or every (each worse candidate, in a pair of its own)"
         },
     )
     quotas: dict[str, Any] = field(

@@ -1,9 +1,9 @@
 """`notewriter overlap`: check that finished training data shares no question with evaluations.
 
 Every question that has a row in the data (pairs, chains or gold evidence) is compared with the questions of evaluation
-files, or with just those that evaluation runs were about: the same or nearly the same wording, eight words in a row, or
-the same supporting passages. The result goes into stats.json and the dataset card; an overlap is an error, and
-overlapping_questions.jsonl beside the data names both questions.
+files, or with just those of evaluation runs. Two questions overlap by the same or nearly the same wording, eight words
+in a row, or the same supporting passages. The result goes into stats.json and the dataset card; an overlap is an error,
+and overlapping_questions.jsonl beside the data names both questions.
 """
 
 import sys

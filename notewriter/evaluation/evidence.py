@@ -18,11 +18,14 @@ _LABEL = re.compile(r"\s*\bquestion:\s*\Z", re.IGNORECASE)
 def supporting_recall(trace: Trace, question: Question) -> dict[str, float]:
     """`supporting_recall`: the share of the question's gold evidence that any retrieval of the trace found.
 
-    Gold evidence is, in this order of preference: the supporting passages by id (or by title, where the benchmark's
-    file contains no text for them); the pages the question needs, by title (FanOutQA, FRAMES); the supporting facts,
-    each of which has to occur in a passage (IIRC and MultiHop-RAG, whose own scorer matches them this way). Empty
-    where none of these is known and for methods that do not retrieve. A method that retrieves but made no search, for
-    example because of an error, has found nothing.
+    Gold evidence is the first of these that is known:
+
+    - the supporting passages by id, or by title where the benchmark's file contains no text for them;
+    - the pages that the question needs, by title (FanOutQA, FRAMES);
+    - the supporting facts, each of which has to occur in a passage (IIRC and MultiHop-RAG, as its own scorer does).
+
+    Empty where none of these is known and for methods that do not retrieve. A method that retrieves but made no search,
+    for example because of an error, has found nothing.
     """
     retrievals = trace.retrievals
     if not retrievals and not trace.retrieves:

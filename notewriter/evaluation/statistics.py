@@ -90,10 +90,10 @@ class TwoWay(NamedTuple):
 
 
 def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTATIONS, seed: int = 0) -> TwoWay:
-    """What a claim about a way of training rests on: a paired difference over its seeds and over questions.
+    """The paired difference of a way of training, over its seeds and over questions.
 
     A resample draws as many seeds and as many questions with replacement, and takes the mean of the differences where
-    they cross (Owen, The pigeonhole bootstrap, 2007, section 3), which allows for what a training has in common over
+    they cross (Owen, The pigeonhole bootstrap, 2007, section 3). So it allows for the effect that one training has on
     all questions. The p-value is twice the share of resamples on the other side of zero, or on it (Efron & Tibshirani,
     1993, section 15.4). With five seeds the draws of seeds are coarse and their spread is too small by about a tenth:
     read the interval over the seeds beside it, which is wide but right if the seeds' means are normal.

@@ -1,16 +1,16 @@
-"""What the field of an option says of it besides type, bound and help, and what follows from that.
+"""The metadata of options, besides type, bound and help, and the rules that follow from them.
 
 An option is a field of a dataclass (or a key of a mapping that the dataclass describes), and its `metadata` has
 
 - `help`: a line for `--help`;
-- `effect` (default True): whether its value can change a result. False if it cannot; a function that returns the part
-  of the value that can, or None if there is none; or the name of another option, for a value that only has an effect
-  where that option is not set;
-- `of` (default "run"): what it belongs to and is replaced with: "model", "retriever", "questions" (what selects from
-  one question file), "method", or "output" for a place to write to;
+- `effect` (default True): whether its value can change a result. Besides True and False it may be a function that
+  returns the part of the value that can (None without any), or the name of an option: the value then has an effect
+  only where that option is not set;
+- `of` (default "run"): its owner, with which it is replaced: "model", "retriever", "questions" (a selection from one
+  question file), "method", or "output" for a place to write to;
 - `secret` (default False): whether its value must not be written anywhere;
-- `names` (default None): a function that returns the names in its value that may be places of objects of others
-  (`ground/plugins.py`), which a command imports since its user wrote them;
+- `names` (default None): a function that returns the names of plug-ins in its value (`ground/plugins.py`). A command
+  imports these, since its user wrote them;
 - `listed` (default False): whether a paper's table of hyper-parameters has it.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from notewriter.ground.plugins import is_place
 
 DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False}
-"""What a field says that says nothing."""
+"""The metadata of an option whose field has none."""
 
 
 def names_of(*kinds: Any, **sought: Any) -> frozenset[str]:

@@ -1,10 +1,9 @@
-"""What other packages and files add: methods, judges, metric families, datasets, retrievers.
+"""Plug-ins: methods, judges, metric families, datasets and retrievers of other packages and files.
 
-A name stands for one of ours, or for the entry point of that name of an installed package (group `notewriter.methods`,
-`.judges`, `.metrics`, `.datasets` or `.retrievers`), or says where the object is: `package.module:object` or
-`path/to/file.py:object`. Two functions, between which a caller has to choose: `load` imports a place, and is for what a
-user wrote on the command line, in a file of options or in Python; `Plugins.choose` imports no place, and is for all
-else, such as what a run folder names.
+A name is one of ours, an entry point of an installed package (group `notewriter.methods`, `.judges`, `.metrics`,
+`.datasets` or `.retrievers`), or a place: `package.module:object` or `path/to/file.py:object`. A caller has to choose
+between two functions. `load` imports a place; it is for names that a user wrote on the command line, in a file of
+options or in Python. `Plugins.choose` imports no place; it is for all other names, such as those in a run folder.
 """
 
 import importlib.util

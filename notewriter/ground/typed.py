@@ -21,7 +21,7 @@ MAX_SHOWN = 60
 """Characters of a value shown in an error."""
 
 UNION = "|"
-"""Begins the label of a union's member in the place of an error, where it says nothing to the reader."""
+"""The first character of a union member's label, by which errors recognise the label and leave it out."""
 
 MISFIT = "misfit"
 """The type of pydantic's error whose text is what is wanted, such as `list[str]`."""
@@ -30,9 +30,10 @@ MISFIT = "misfit"
 def read(value: object, kind: type[T], place: str, remedy: str = "fix the value") -> T:
     """Plain data as an instance of an annotated type; keys that a dataclass does not have are left out.
 
-    A type may consist of JSON's types, lists, tuples (lists in JSON), dictionaries, literals, unions, dataclasses
-    (those of a union differ in the default of `kind`) and typed dictionaries (which keep other keys), and `Annotated`
-    with an `Interval` or a `MinLen`. `Any` stands for any plain data. An int is a float too; numbers must be finite.
+    A type may consist of JSON's types, lists, tuples (lists in JSON), dictionaries, literals, unions, dataclasses and
+    typed dictionaries, and of `Annotated` with an `Interval` or a `MinLen`. The dataclasses of a union differ in the
+    default of `kind`; typed dictionaries keep other keys. `Any` stands for any plain data. An int is a float too;
+    numbers must be finite.
 
     Raises:
         UserError: the value does not match; names the place, the key, what was found and what is wanted.

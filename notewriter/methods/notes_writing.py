@@ -21,11 +21,11 @@ async def take_notes(
 ) -> list[Passage]:
     """Write a note on each passage that contains something new for the query (NotesWriting, section 3.1).
 
-    The note-taker gets one passage at a time, the query and the notes of earlier searches (but not those of this one,
-    which may therefore repeat each other: Tables 10 and 12), and replies with `YES#<notes>` or `NO#...` (off topic,
-    already noted, or no answer). Any other reply gives no note and counts as `unreadable_notes`. A page that the
-    endpoint refuses, which is one beyond the note-taker's context, is read in parts and counts as `split_pages`; a part
-    that is refused still is skipped and counts as `skipped_page_parts`.
+    The note-taker gets one passage at a time, the query and the notes of earlier searches. It does not get those of
+    this search, which may therefore repeat each other (Tables 10 and 12). It replies with `YES#<notes>` or `NO#...`
+    (off topic, already noted, or no answer). Any other reply gives no note and counts as `unreadable_notes`. A page
+    that the endpoint refuses, which is one beyond the note-taker's context, is read in parts and counts as
+    `split_pages`; a part that is refused still is skipped and counts as `skipped_page_parts`.
 
     Args:
         rollout: the rollout to run in; all notes together become its note.

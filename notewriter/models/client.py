@@ -127,7 +127,7 @@ def cache_key(endpoint: Endpoint, messages: list[Message], sampling: Sampling, s
         with_effect(asdict(sampling), Sampling),
         endpoint.extra_body,
         sample,
-        # Nothing where all are sent under their own names, as before there were other ways.
+        # Left out where all parameters have their own names: older caches have keys without it.
         *([endpoint.names] if endpoint.parameters else []),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -64,9 +64,9 @@ class ModelArguments:
         default_factory=dict,
         metadata={
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
-            "{serve: PATH}, with serve_options and replicas of its own; roles: notes, query, answer, judge; `policy` "
-            "plays all others; LoRA adapters of one base share a server; for notes also a rule without a model, such "
-            "as {control: lead, words: 40}, and for any role {control: empty}, which says nothing",
+            "{serve: PATH}, with serve_options and replicas of its own. Roles: notes, query, answer, judge; `policy` "
+            "plays all others. LoRA adapters of one base share a server. Notes may also come from a rule without a "
+            "model, such as {control: lead, words: 40}; {control: empty} silences any role",
             "of": "model",
         },
     )
@@ -166,7 +166,7 @@ Roles = dict[str, tuple[Endpoint, Sequence[Server | ServerOfParent]]]
 class ModelOfRole(Endpoint):
     """A value of `models`: an endpoint, or a checkpoint that is served here and whose address and name follow.
 
-    Its `serve_options` add to those of all models, and its `replicas` are instead of theirs.
+    Its `serve_options` are added to those of all models; its `replicas` replace theirs.
     """
 
     base_url: str = field(default="", metadata={"effect": False})

@@ -1,9 +1,10 @@
 """BM25 on disk with tantivy: Lucene's formula with k1 = 1.2 and b = 0.75, as in Elasticsearch.
 
 A passage is scored in two fields, title and contents (title and text), and the scores are added. Text is split at
-characters that are neither letters nor digits, lower-cased, stripped of accents and, by default, stemmed as English
-(Snowball). tantivy stores the length of a field as Lucene does, in one byte: exact up to 40 words, then within an
-eighth. Recall of the supporting passages at 5, on small slices of three benchmarks with the union of their
+characters that are neither letters nor digits, lower-cased, stripped of accents and, by default, stemmed as English by
+Snowball. tantivy stores the length of a field as Lucene does, in one byte: exact up to 40 words, then within an eighth.
+
+Recall of the supporting passages at 5, on small slices of three benchmarks with the union of their
 paragraphs as the corpus:
 
 | fields, analysis            | HotpotQA | 2WikiMultihopQA | MuSiQue |
@@ -17,11 +18,10 @@ The title field also lets a search for an entity's name find its page: 0.99 of t
 first, against 0.95 without the field. Stop words are kept: removing them made almost no difference, and some names
 consist of nothing else.
 
-Where words have no space between them, as in Chinese, Japanese, Thai, Lao, Khmer and Burmese, each character and each
-pair of neighbours is a word, in Korean too, whose particles are part of the word (Lucene's analyzer for these languages
-takes the pairs). Marks that end a word for tantivy, such as the virama of Indian scripts, are left out, but not for
-Tamil's stemmer, which needs them. These words are in a field of their own, so that what a query in another script finds
-does not depend on them.
+Chinese, Japanese, Thai, Lao, Khmer and Burmese have no spaces between words, and Korean's particles are part of its
+words. There each character and each pair of neighbours is a word, as the pairs are in Lucene's analyzer. Marks that end
+a word for tantivy, such as the virama of Indian scripts, are left out, but not for Tamil's stemmer, which needs them.
+These words are in a field of their own, so that what a query in another script finds does not depend on them.
 """
 
 import contextlib

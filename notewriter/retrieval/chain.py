@@ -66,7 +66,7 @@ STEPS: dict[str, Step] = {
 RESTRICTIONS: dict[str, Restriction] = {"within": within.RESTRICTION}
 
 PARTS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRICTIONS})
-"""All of these and those of other packages. The option that a plug-in's key names is called like its object."""
+"""All kinds of parts, those of other packages included. A plug-in's option has the name of its object."""
 
 
 class Found(NamedTuple):

@@ -1,6 +1,6 @@
-"""Notes without a model: text of the retrieved passages, chosen by a rule, to read a model's notes beside.
+"""Notes without a model: text of the retrieved passages, chosen by a rule, as a baseline for a model's notes.
 
-What a note contains grows with its length whoever wrote it, so a control has a budget of words.
+Longer notes contain more, whoever wrote them, so a control has a budget of words.
 """
 
 import math
@@ -85,10 +85,10 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
 
 
 def hard_negative(question: Question, passages: Sequence[Passage], words: int | None, number: int = 0) -> str:
-    """What `overlap` takes wrongly: its best sentences that hold no supporting fact, as many as facts are at hand.
+    """The mistakes of `overlap`: its best sentences without a supporting fact, as many as there are facts at hand.
 
-    The next best with `number` 1, and so on. A line for each passage, as in the gold evidence's note, so that the form
-    does not tell the two apart; up to `words` it goes on with first sentences without a fact, as such a note does.
+    With `number` 1 it has the next best, and so on. Each passage has a line, as in the gold evidence's note, so that
+    the form does not tell the two apart. Up to `words` it goes on with first sentences without a fact, as that does.
     """
     facts = _facts_among(question, passages)
 

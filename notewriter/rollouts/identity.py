@@ -55,10 +55,11 @@ def differences(stored: dict[str, Any], config: dict[str, Any], *kinds: Any) -> 
 def contents(config: Mapping[str, Any], recorded: bool = False) -> dict[str, str]:
     """The fingerprints of the contents that a run's settings name, by setting and path.
 
-    These are the models (`models.identity.contents`), the manifest of each index, each reranker and extractor of
-    sentences, the file of each question's passages, what a retrieval server reports about its index, a control's
-    encoder and weights and the run whose words it has, and the prompts in `prompts_dir`. A missing path, or a server
-    that does not answer, has none.
+    - the models (`models.identity.contents`), and a control's encoder, weights and the run whose lengths it takes;
+    - each index by its manifest, or by the report of the server that searches it;
+    - each reranker and extractor of sentences, the file of each question's passages, the prompts in `prompts_dir`.
+
+    A missing path, or a server that does not answer, has none.
 
     Args:
         config: the settings.

@@ -42,9 +42,11 @@ async def for_each_question(
     """Run `work` for every question missing from the journal, and append its record.
 
     Each record needs a `question_id`; None means that there is nothing to do and is not recorded. Finished questions
-    survive a kill. The first error cancels the calls in flight and ends the run. The progress bar also shows the
-    completion tokens per second received by `clients`, the sums of `count` over all records, and the time left by the
-    calls of `clients`, of which a question makes as many as `expected`, or as those before it. `track` gets the same.
+    survive a kill. The first error cancels the calls in flight and ends the run.
+
+    The progress bar also shows the completion tokens per second received by `clients`, the sums of `count` over all
+    records, and the time left. The time follows from the calls of `clients`: a question makes `expected` of them, or as
+    many as those before it. `track` gets the same.
     """
     totals: Counter[str] = Counter()
     done = set()

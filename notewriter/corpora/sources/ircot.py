@@ -1,8 +1,8 @@
 """The corpora of IRCoT (Trivedi et al. 2023, appendix), which DeepNote and many others search.
 
-HotpotQA's are the first paragraphs of all pages of Wikipedia of October 2017. 2WikiMultihopQA's and MuSiQue's are the
-distinct paragraphs of all their questions, those of the test set included; IIRC's are the paragraphs of more than ten
-words of its articles. Ids are those that the questions' `supporting_ids` refer to.
+HotpotQA's has the first paragraphs of all pages of Wikipedia of October 2017. 2WikiMultihopQA's and MuSiQue's have the
+distinct paragraphs of all their questions, those of the test set included. IIRC's has the paragraphs of more than ten
+words of its articles. The questions' `supporting_ids` refer to its ids.
 """
 
 import dataclasses

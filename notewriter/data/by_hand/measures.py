@@ -61,8 +61,8 @@ GROUPS: dict[str, Callable[[Item], str]] = {
 def measures(items: Mapping[str, Item], labels: Labels) -> list[Table]:
     """The tables: agreement over all, by each of `GROUPS` that has several values, and what each person leans to.
 
-    Agreement and kappa are over the items that both decided, so that two people can be compared with a person and a
-    judge, which never says neither; the last table has the people with neither as a category of its own.
+    Agreement and kappa are over the items that both decided: a judge never answers "neither", and a person beside a
+    judge is compared as two people are. The last table is of people alone, with "neither" as a category.
 
     Raises:
         UserError: no label is of these items.
@@ -126,7 +126,8 @@ def _raters(items: Mapping[str, Item], one: tuple[str, Ratings], other: tuple[st
 def _row(name: str, raters: Raters) -> list[str]:
     if not raters.items:
         return [name, "0", "", ""]
-    # Which text is the first says nothing. Counted in both orders, chance has no part in how often it was preferred.
+    # The order of the two texts is arbitrary: each pair counts in both, so that a leaning to the first is no part of
+    # kappa.
     mirrored = [(MIRRORED[one], MIRRORED[other]) for one, other in raters.ratings]
     found = agreement([*raters.ratings, *mirrored], [item.question_id for item in raters.items] * 2)
     return [

@@ -50,8 +50,8 @@ def pair_fault(row: Pair, chosen_is_cut: bool) -> str | None:
 def repeats_itself(text: str) -> bool:
     """Whether a completion is caught in a loop.
 
-    Either a run of up to 50 words occurs at least four times in succession (16 words or more), or more than half of at
-    least 32 word trigrams are repetitions, as in a numbered list that says the same at each number.
+    There are two signs. A run of up to 50 words occurs at least four times in succession (16 words or more). Or more
+    than half of at least 32 word trigrams are repetitions, as in a numbered list with one text at each number.
     """
     words = words_of(text)
     for period in range(1, min(50, len(words) // 4) + 1):

@@ -15,12 +15,11 @@ LAG = 2
 
 
 class Quotas:
-    """Which stages still need pairs of a question.
+    """The stages that still need pairs of a question.
 
-    Results must not depend on which question happens to finish first. So questions are taken in blocks, and what the
-    questions of a block sample depends only on the pairs of complete earlier blocks, those up to `LAG` before it,
-    without those of unusual length among them, which would be dropped in the end. Without quotas there is one block,
-    and nobody waits.
+    Results must not depend on the order in which questions finish. So questions are taken in blocks. The stages sampled
+    for a block depend only on the pairs of the complete blocks up to `LAG` before it, without pairs of unusual length,
+    which would be dropped in the end. Without quotas there is one block, and nobody waits.
     """
 
     def __init__(

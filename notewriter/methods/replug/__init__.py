@@ -20,13 +20,13 @@ ANSWER = Stage("replug/answer", "answer", "answer", scored=True)
 async def replug(question: str, rollout: Rollout, *, top_k: int = 10, answer_style: str = "short") -> str:
     """Answer with the candidate of the highest probability averaged over passages (Shi et al. 2023, section 3.2).
 
-    p(y | x) = sum over passages d of w(d) p(y | d, x), exactly, for whole answers y including their end. What differs
-    from the paper: candidates y are the answers written from each passage alone, where the paper decodes token by token
-    from the averaged distribution, which needs every token's probability (servers return the 20 likeliest); and w(d)
-    is uniform, where the paper has a softmax of cosine similarities, since a chain of retrievers has no
-    scores on one scale. Needs vLLM, which scores prompts, and a model that does not think before it answers. An end
-    that is not among the 20 most likely tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then
-    top-k scores per distinct candidate.
+    p(y | x) = sum over passages d of w(d) p(y | d, x), exactly, for whole answers y including their end. It differs
+    from the paper in two points. Candidates y are the answers written from each passage alone. The paper decodes token
+    by token from the averaged distribution, which needs every token's probability; servers return the 20 likeliest. And
+    w(d) is uniform, where the paper has a softmax of cosine similarities: a chain of retrievers has no scores on one
+    scale. Needs vLLM, which scores prompts, and a model that does not think before it answers. An end that is not among
+    the 20 most likely tokens counts as impossible (`impossible_ends`). Calls: top-k drafts, then top-k scores per
+    distinct candidate.
 
     Args:
         rollout: the rollout to run in; `answer` writes and scores.

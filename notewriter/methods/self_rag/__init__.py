@@ -56,9 +56,10 @@ async def self_rag(
 
     For the released checkpoints (selfrag/selfrag_llama2_7b and _13b), in their own prompt format. If [Retrieval] is
     likely enough, a segment is written after each passage and scored (section 3.3): its mean token probability plus the
-    weighted critique, P([Relevant]), P(fully) + P(partially) / 2 and the expected usefulness in -1 to 1, each
-    normalised over its group at the group's first token; a group that does not occur scores 0. A segment ends where the
-    model asks for retrieval again. Serve the model with vLLM, and sample with `temperature: 0` as the authors do.
+    weighted critique. The critique has P([Relevant]), P(fully) + P(partially) / 2 and the expected usefulness in -1 to
+    1, each normalised over its group at the group's first token. A group that does not occur scores 0. A segment ends
+    where the model asks for retrieval again. Serve the model with vLLM, and sample with `temperature: 0` as the authors
+    do.
 
     Where the authors' code differs from the paper, this is the paper: the code's short-form script compares
     log-probabilities with the threshold, and its long-form script leaves usefulness out. As in the code, a path's score

@@ -68,7 +68,7 @@ class Prompts:
         # A method's prompts are in its own folder, shared ones here.
         ours = [Path(__file__).parents[2] / "methods", Path(__file__).parent]
         places = ours if directory is None else [directory, *ours]
-        # Imported late, as by whom only options are read.
+        # Imported late: commands that only read their options need none of it.
         from jinja2.sandbox import SandboxedEnvironment
 
         self._files = files = jinja2.FileSystemLoader(places)

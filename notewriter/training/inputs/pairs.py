@@ -95,9 +95,9 @@ def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
     """The sides of tokenised pairs as rows of their own, in a random order, for KTO.
 
     Columns: `prompt_ids`, `completion_ids`, `label` (whether it is the chosen one), `length` (of both), and
-    `KL_completion_ids`, the completion of the row before it in its batch of `batch` rows, of the first one that of the
-    last: the mismatched completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv 2402.01306,
-    section 4.1).
+    `KL_completion_ids`. The last is the completion of the row before it in its batch of `batch` rows, and of the last
+    row for the first: the mismatched completions from which KTO estimates its divergence (Ethayarajh et al. 2024, arXiv
+    2402.01306, section 4.1).
     """
 
     def sides(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -176,10 +176,14 @@ def tokenize(
 ) -> Dataset:
     """Add each pair's tokens under the model's chat template, exactly as they are trained.
 
-    New columns: `row`, its number in the file; `prompt_ids`, including the opening of the assistant's turn;
-    `chosen_ids` and `rejected_ids` after it, with a token that ends the turn where the template leaves it open
-    (`chat_templates.end_of_turn`; `stops` are the tokens at which a server stops); `length`, the tokens of the prompt
-    and the longer completion; `diverging`, how a side differs from the prompt that it should begin with, or empty.
+    New columns:
+
+    - `row`: its number in the file;
+    - `prompt_ids`: the prompt, including the opening of the assistant's turn;
+    - `chosen_ids` and `rejected_ids`: the sides after it, with a token that ends the turn where the template leaves it
+      open (`chat_templates.end_of_turn`; `stops` are the tokens at which a server stops);
+    - `length`: the tokens of the prompt and the longer completion;
+    - `diverging`: how a side differs from the prompt that it should begin with, or empty.
 
     Raises:
         UserError: the template refuses a row (some know no system role); names file and row.

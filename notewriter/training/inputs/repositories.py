@@ -4,9 +4,9 @@
     owner/name@revision:train_prefs,test_prefs
     folder:configuration/train,validation
 
-The Hub's own client fetches the repository into its cache (HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have their
-usual meaning), and `datasets` reads it: Parquet, JSON Lines, JSON or CSV, in as many files as there are, by the
-configurations of its card. Each split becomes a Parquet file of the cache, which from there on is read as any other.
+The Hub's own client fetches the repository into its cache; HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have their
+usual meaning. `datasets` reads it by the configurations of its card: Parquet, JSON Lines, JSON or CSV in any number of
+files. Each split becomes a Parquet file of the cache, which from there on is read as any other.
 """
 
 import functools

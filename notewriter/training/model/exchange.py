@@ -1,7 +1,7 @@
-"""What a saved model says to the programs of others: to transformers 4 the same as to transformers 5.
+"""Settings of saved models for the programs of others: transformers 4 reads the same model as transformers 5.
 
-transformers 5 writes the base of rotary embeddings where 4 does not look, and 4 then silently computes with 10,000; it
-names a class of tokenizers that 4 does not know; and training leaves the cache of keys and values off.
+transformers 5 writes the base of rotary embeddings where 4 does not look; 4 then silently computes with 10,000. It
+names a class of tokenizers that 4 does not know. And training leaves the cache of keys and values off.
 """
 
 import json

@@ -1,11 +1,13 @@
 """Secrets and local paths that must not be published.
 
-Searched is what this machine may have written: names of files, settings, templates, licences and cards, the names and
-metadata of tensors, and every string of every row of data, in UTF-8, UTF-16 or UTF-32, as written and without marks of
-Markdown and HTML. Numbers of tensors are not; the tokens of vocabularies, which are fragments of arbitrary text, are
-searched for the formats of keys alone. detect-secrets knows the formats of most makers, `FORMATS` are further ones.
-Of values beside a name such as key or token, and of what begins as keys do, the entropy counts. Elsewhere it does not:
-hashes of commits and data belong in cards and configurations. Nothing is verified online.
+The search covers all text that this machine may have written: names of files, settings, templates, licences and cards,
+the names and metadata of tensors, and every string of every row of data. Texts are read in UTF-8, UTF-16 or UTF-32, as
+written and without marks of Markdown and HTML. Numbers of tensors are not searched; the tokens of vocabularies, which
+are fragments of arbitrary text, are searched for the formats of keys alone.
+
+detect-secrets knows the formats of most makers; `FORMATS` has further ones. The entropy of a value counts beside a name
+such as key or token, and in texts that begin as keys do. Elsewhere it does not: hashes of commits and data belong in
+cards and configurations. Nothing is verified online.
 """
 
 import contextlib

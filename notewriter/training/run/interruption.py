@@ -1,8 +1,8 @@
-"""A signal saves a checkpoint after the step at hand and ends the run, to be continued.
+"""The end of a run at a signal: a checkpoint after the step at hand, from which the run goes on later.
 
 A cluster sends a signal before a job's time limit or when it preempts the job. transformers' `enable_jit_checkpoint`
-handles SIGTERM alone, lets each process decide by a timer of its own, so that they may save different steps and wait
-for each other forever, and then goes on as if training had finished.
+handles SIGTERM alone and lets each process decide by a timer of its own: processes may save different steps and wait
+for each other forever. It then goes on as if training had finished.
 """
 
 import contextlib

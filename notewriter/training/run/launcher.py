@@ -3,9 +3,9 @@
     python -m notewriter.training.run.launcher --config_file configs/accelerate/zero3.yaml --log_dir logs \
         training/train_dpo.py ...
 
-- SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes (`accelerate launch`
-  kills them after 30 seconds, and dies of SIGUSR1); its exit code is then 75 (`signals.STOPPED`), and `log_dir`
-  has the file `stopped`.
+- SIGUSR1 and SIGTERM reach the ranks, which save a checkpoint and stop, as long as that takes; `accelerate launch`
+  kills them after 30 seconds, and dies of SIGUSR1. The exit code is then 75 (`signals.STOPPED`), and `log_dir` has the
+  file `stopped`.
 - The ranks of a node log into a folder of its name in `log_dir`, which nodes may share.
 - When ranks fail, the end of the log of the one that failed first comes last, and is written into `log_dir` as
   `failed-TIME-NODE-rankN.txt`: over all nodes, the first of these names is the cause.
