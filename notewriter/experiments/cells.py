@@ -15,12 +15,12 @@ from notewriter.corpora.writing import read_manifest as read_corpus_manifest
 from notewriter.evaluation.evaluating import Evaluation, checked, run
 from notewriter.evaluation.judging import judge
 from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
-from notewriter.experiments.values import Finished
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
+from notewriter.results.runs import Run
 from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import contents
 
@@ -104,9 +104,9 @@ def folders(grid: Grid, output: Path, cell: Cell) -> list[Path]:
     return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, grid.content.samples + 1))]
 
 
-def finished(grid: Grid, output: Path, cell: Cell) -> list[Finished]:
+def finished(grid: Grid, output: Path, cell: Cell) -> list[Run]:
     """The finished runs of a cell's samples; empty unless all are there."""
-    runs = [Finished(folder) for folder in folders(grid, output, cell) if (folder / "metrics.json").exists()]
+    runs = [Run(folder) for folder in folders(grid, output, cell) if (folder / "metrics.json").exists()]
     return runs if len(runs) == grid.content.samples and not cell.lacks else []
 
 

@@ -12,10 +12,12 @@ from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
-from notewriter.experiments.values import NEXT_SEARCH, Difference, Finished, Runs, difference, score
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
+from notewriter.results.compare import Difference, Runs, difference
+from notewriter.results.measures import score
+from notewriter.results.runs import Run
 
 BEST = "best control"
 """What a primary test calls the control that scores highest where controls are chosen."""
@@ -96,7 +98,7 @@ class Experiment(Results):
         def of_place(cell: str, of: str) -> Runs:
             planned, published = self.planned(cell, of), self.published.get((cell, of), {})
             return {
-                seed: published.get(seed) or Finished(run)
+                seed: published.get(seed) or Run(run)
                 for seed, run in planned.items()
                 if seed in published or (run / "metrics.json").is_file()
             }
@@ -178,7 +180,7 @@ def read_experiment(
     _check_names(place, "compare", [cell for pair in experiment.compare for cell in pair], list(experiment.cells))
     if costs := [metric.name for metric in COSTS if metric.name in metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
-    _check_names(place, "metrics", metrics, [*METRICS, *NEXT_SEARCH])
+    _check_names(place, "metrics", metrics, [*METRICS])
     for test in experiment.primary:
         first, second = test.compare
         if first == BEST and not (experiment.controls and experiment.chosen_on):

@@ -5,10 +5,10 @@ from statistics import fmean
 from notewriter.artifacts.notes import Notes
 from notewriter.evaluation.notes import FACTS, note_quality
 from notewriter.experiments.experiment import BEST, Experiment
-from notewriter.experiments.values import metric_shown, score
 from notewriter.ground.records import Question
 from notewriter.ground.text import first_words, words_in
 from notewriter.pages import charts
+from notewriter.results.measures import measure, score
 
 PLOTS = 2
 """How many of the metrics that are shares have a plot of their own, from the first on; its axis ends at 1."""
@@ -19,7 +19,7 @@ CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
 
 def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:
     """Name -> plot: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
-    shares = [metric for metric in experiment.metrics if metric_shown(metric).share]
+    shares = [metric for metric in experiment.metrics if measure(metric).metric.share]
     each = {f"gain-{metric}": gains(experiment, metric) for metric in experiment.gains}
     each = each or {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
     plots = {"curves": curves(experiment), "words": facts_over_words(experiment, notes), **each}
@@ -28,7 +28,7 @@ def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:
 
 def scores(experiment: Experiment, metric: str) -> str:
     """A score of every cell, a group for each set; empty if no cell has it."""
-    label = metric_shown(metric).label
+    label = measure(metric).metric.label
     groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
     for number, cell in enumerate(experiment.cells):
         for of, title in experiment.sets.items():
@@ -41,7 +41,7 @@ def scores(experiment: Experiment, metric: str) -> str:
 
 def gains(experiment: Experiment, metric: str) -> str:
     """A score of every cell minus that of the best control, a group for each set; empty before any ran."""
-    label, best = metric_shown(metric).label, experiment.best_control(metric)
+    label, best = measure(metric).metric.label, experiment.best_control(metric)
     groups: dict[str, list[charts.Dot]] = {}
     for of, title in experiment.sets.items():
         for number, cell in enumerate(experiment.cells):
@@ -70,8 +70,8 @@ def curves(experiment: Experiment) -> str:
         if best and dots and (control := score(metric, list(experiment.runs[best, of].values()))):
             lines[BEST] = [(number, control.interval.mean) for number in (min(numbers), max(numbers))]
         if dots:
-            panels.append(charts.Panel(f"{title}: {metric_shown(metric).label}", lines, dots, from_zero=False))
-    what = f"{metric_shown(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
+            panels.append(charts.Panel(f"{title}: {measure(metric).metric.label}", lines, dots, from_zero=False))
+    what = f"{measure(metric).metric.label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
     return charts.panels(what, panels) if panels else ""
 
 

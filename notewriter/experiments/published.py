@@ -12,9 +12,11 @@ from notewriter.artifacts.notes import Note, Notes, read_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation.controls import Reading, readings
 from notewriter.experiments.experiment import Experiment
-from notewriter.experiments.values import Finished, Published, Runs, by_question
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import without_surrogates
+from notewriter.results.compare import Runs
+from notewriter.results.measures import by_question
+from notewriter.results.runs import Run
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:
     rows: list[tuple[Note, Mapping[str, float]]] = [*zip(published.rows, published.scores, strict=True)]
     for (cell, of), runs in experiment.runs.items():
         for seed, run in runs.items():
-            if isinstance(run, Published):
+            if run.published is not None:
                 continue
             read = _readings(run)
             scores = {metric: by_question(metric, run) for metric in experiment.metrics}
@@ -80,7 +82,7 @@ def are_in(folders: Experiment, experiment: Experiment) -> bool:
     )
 
 
-def _texts(run: Finished) -> dict[str, tuple[str, str]]:
+def _texts(run: Run) -> dict[str, tuple[str, str]]:
     """Question id -> note and answer, as they are published."""
     return {
         without_surrogates(each.question_id): (_note(each), without_surrogates(each.prediction))
@@ -93,7 +95,7 @@ def _note(of: Prediction) -> str:
     return "" if of.error else without_surrogates(of.note)
 
 
-def _readings(run: Finished) -> Mapping[str, Reading]:
+def _readings(run: Run) -> Mapping[str, Reading]:
     """By question id; none where questions or passages are no longer at hand, as the page says then."""
     try:
         return {each.question.id: each for each in readings(run.folder)}
@@ -102,7 +104,7 @@ def _readings(run: Finished) -> Mapping[str, Reading]:
         return {}
 
 
-def _row(of: str, cell: str, seed: int | None, run: Finished, each: Prediction, read: Reading | None) -> Note:
+def _row(of: str, cell: str, seed: int | None, run: Run, each: Prediction, read: Reading | None) -> Note:
     return {
         "set": of,
         "question_id": without_surrogates(each.question_id),
@@ -139,7 +141,7 @@ def runs_of(notes: Notes) -> dict[tuple[str, str], Runs]:
             words_answered_from=0,
             counts={},
         )
-    runs: dict[tuple[str, str], dict[int | None, Published]] = defaultdict(dict)
+    runs: dict[tuple[str, str], dict[int | None, Run]] = defaultdict(dict)
     for (cell, of, seed, family), rows in predictions.items():
-        runs[cell, of][seed] = Published(Path(f"{cell}, {of}, seed {seed}"), rows, family)
+        runs[cell, of][seed] = Run(Path(f"{cell}, {of}, seed {seed}"), published=rows, scored_by=family)
     return dict(runs)

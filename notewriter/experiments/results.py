@@ -41,23 +41,14 @@ from notewriter.experiments.plots import plots_of
 from notewriter.experiments.published import NONE, are_in, check_kept, notes_of, runs_of
 from notewriter.experiments.run import Pipeline
 from notewriter.experiments.shown_notes import questions_asked, side_by_side
-from notewriter.experiments.values import (
-    Difference,
-    Published,
-    Runs,
-    Wanted,
-    all_questions,
-    difference,
-    metric_shown,
-    paired,
-    score,
-)
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import is_yes_no, normalise
 from notewriter.pages.tables import Table, markdown
+from notewriter.results.compare import Difference, Runs, difference, paired
+from notewriter.results.measures import Wanted, all_questions, measure, score
 
 NO_SCORE = "–"
 """Of a run that has no such score, as without notes."""
@@ -191,7 +182,7 @@ def _sources(experiment: Experiment) -> str:
     """Where the page's runs were read."""
     runs = [run for runs in experiment.runs.values() for run in runs.values()]
     return (
-        " and ".join(sorted({"published notes" if isinstance(run, Published) else FOLDERS for run in runs})) or FOLDERS
+        " and ".join(sorted({"published notes" if run.published is not None else FOLDERS for run in runs})) or FOLDERS
     )
 
 
@@ -222,14 +213,14 @@ def _of_folders(experiment: Experiment) -> dict[str, str]:
 
 
 def _caption(metric: str) -> str:
-    return f"{metric_shown(metric).label} ({metric})"
+    return f"{measure(metric).metric.label} ({metric})"
 
 
 def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
     if not (found := score(metric, list(runs.values()), wanted)):
         return NO_SCORE if runs else NOT_RUN
-    places = metric_shown(metric).decimals
+    places = measure(metric).metric.decimals
     mean, _, bounds = found.interval.text(places).partition(" ")
     deviation = f" ± {found.deviation:.{places}f}" if len(found.runs) > 1 else ""
     return f"{mean}{deviation} {bounds}"
@@ -370,7 +361,7 @@ def _tested(experiment: Experiment, test: Primary, of: str) -> tuple[str, Differ
 
 
 def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
-    places = metric_shown(metric).decimals
+    places = measure(metric).metric.decimals
     over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
     return [
         *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
@@ -413,7 +404,7 @@ def _differences(experiment: Experiment) -> list[str]:
 
 def _difference(metric: str, each: Difference) -> str:
     """A difference with its interval."""
-    return each.found.interval.text(metric_shown(metric).decimals, "+")
+    return each.found.interval.text(measure(metric).metric.decimals, "+")
 
 
 def _why_not(before: Runs, after: Runs) -> str:

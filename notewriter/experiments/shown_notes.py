@@ -4,9 +4,9 @@ import hashlib
 
 from notewriter.artifacts.notes import Note, Notes
 from notewriter.experiments.experiment import Experiment
-from notewriter.experiments.values import metric_shown
 from notewriter.ground.digests import drawn
 from notewriter.pages.tables import MARKDOWN, Table
+from notewriter.results.measures import measure
 
 QUESTIONS = 10
 """How many questions' notes stand side by side."""
@@ -35,7 +35,7 @@ def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
         for cell in experiment.notes:
             if cell in rows[id]:
                 row, value = rows[id][cell]
-                shown = "" if value is None else f" ({value:.{metric_shown(metric).decimals}f})"
+                shown = "" if value is None else f" ({value:.{measure(metric).metric.decimals}f})"
                 lines.append(f"- {_escaped(cell)}{shown}: {_escaped(row['note'])}")
         parts.append("\n".join(lines))
     if not parts:

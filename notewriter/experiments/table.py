@@ -27,12 +27,13 @@ from notewriter.experiments.cells import corpus_of, finished, other_corpus, run_
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.grid import Cell, Grid, Substitutes, TableArguments, read_grid
 from notewriter.experiments.table_cost import cost_of, cost_table
-from notewriter.experiments.values import SHOWN, SUMMARIES, Finished, metric_shown, score, summary
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.pages import write_page
 from notewriter.pages.tables import Table, aligned, html, latex, markdown
+from notewriter.results.measures import OF_ANY_RUN, measure, score
+from notewriter.results.runs import Run
 from notewriter.rollouts.rehearsal import DryRunArguments
 
 INSIDE = "✓"
@@ -120,7 +121,7 @@ class _Outcome:
     """
 
     cell: Cell
-    runs: list[Finished]
+    runs: list[Run]
     failure: str
     other: str
 
@@ -159,7 +160,7 @@ def _part(grid: Grid, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
         notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
     header = ["Method", "Model", "Setting"]
     for name in names:
-        header += [metric_shown(name).label, "published"]
+        header += [measure(name).metric.label, "published"]
     rows, folders = [], []
     for outcome in outcomes:
         for setting, gold_documents in _points(grid, outcome):
@@ -200,7 +201,7 @@ def scored_by(grid: Grid, cell: Cell) -> set[str]:
     family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
     judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
-    return {metric.name for metric in FAMILIES[family].metrics} | judged | {*SHOWN, *SUMMARIES}
+    return {metric.name for metric in FAMILIES[family].metrics} | judged | {*OF_ANY_RUN}
 
 
 def published_of(grid: Grid, cell: Cell) -> dict[str, float]:
@@ -232,13 +233,13 @@ def _values(grid: Grid, outcome: _Outcome, name: str, gold_documents: int | None
     def wanted(prediction: Prediction) -> bool:
         return gold_documents in (None, prediction.gold_documents)
 
-    metric, theirs = metric_shown(name), published_of(grid, outcome.cell).get(name)
+    metric, theirs = measure(name).metric, published_of(grid, outcome.cell).get(name)
     published = "" if theirs is None else f"{theirs:,.10g}"
     blank = "failed" if outcome.failure else "–" if outcome.runs else "not run"
     # Three decimals of a share are one of its percentage.
     scale, places = (100, metric.decimals - 2) if metric.share else (1, metric.decimals)
-    if name in SUMMARIES:
-        value = summary(name, outcome.runs) if outcome.runs else None
+    if of_runs := measure(name).of_runs:
+        value = of_runs(outcome.runs) if outcome.runs else None
         return (blank if value is None else f"{value:,.{places}f}"), published
     if not (found := score(name, outcome.runs, wanted)):
         return blank, published

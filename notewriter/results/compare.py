@@ -1,14 +1,26 @@
 """Runs, or groups of seeds, side by side on the questions they share."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
-from notewriter.evaluation.statistics import FLOOR, holm, paired_interval, paired_p_value, standard_deviation
+from notewriter.evaluation.statistics import (
+    FLOOR,
+    TwoWay,
+    holm,
+    paired_interval,
+    paired_p_value,
+    standard_deviation,
+    two_way,
+)
 from notewriter.ground.errors import UserError
+from notewriter.results.measures import by_question
+from notewriter.results.runs import Run
 
 
 @dataclass(frozen=True)
@@ -152,3 +164,53 @@ def p_value_text(metric: str, p_value: float, at_floor: bool = False) -> str:
     if at_floor or p_value < 0.001:
         return f"<{max(1, math.ceil(p_value * 1000)) / 1000:.3f}"
     return f"{p_value:.3f}"
+
+
+Runs = Mapping[int | None, Run]
+"""Seed -> the run of a cell; the seed is None for a cell without seeds."""
+
+
+class Difference(NamedTuple):
+    """What runs have more of a metric than others, paired by question and seed.
+
+    Attributes:
+        before: the mean on the questions that all runs have.
+        after: the mean of the other runs on the same questions.
+        found: the difference with its uncertainty over seeds and questions.
+        seeds: how many pairs of runs.
+        questions: how many questions all runs have.
+    """
+
+    before: float
+    after: float
+    found: TwoWay
+    seeds: int
+    questions: int
+
+
+def paired(before: Runs, after: Runs) -> list[tuple[Run, Run]]:
+    """The runs of two cells that are compared: of the same seed; a side without seeds stands beside every seed."""
+    if None in before:
+        return [(before[None], run) for run in after.values()]
+    if None in after:
+        return [(run, after[None]) for run in before.values()]
+    return [(before[seed], after[seed]) for seed in before if seed in after]
+
+
+def difference(name: str, before: Runs, after: Runs) -> Difference | None:
+    """A metric of the second runs minus that of the first ones; None if they share no seed or question that has it.
+
+    Raises:
+        UserError: the runs were scored by different rules, or mean different questions by one id.
+    """
+    pairs = paired(before, after)
+    runs = [run for side in zip(*pairs, strict=True) for run in side]
+    if runs:
+        check_comparable(*zip(*((run.folder, run.family, run.predictions) for run in runs), strict=True))
+    values = [(by_question(name, one), by_question(name, other)) for one, other in pairs]
+    shared = [id for id in (values[0][0] if values else ()) if all(id in one and id in other for one, other in values)]
+    if not shared:
+        return None
+    sides = [[statistics.fmean(side[id] for id in shared) for side in each] for each in zip(*values, strict=True)]
+    found = two_way([[other[id] - one[id] for id in shared] for one, other in values])
+    return Difference(statistics.fmean(sides[0]), statistics.fmean(sides[1]), found, len(pairs), len(shared))

@@ -17,7 +17,8 @@ from notewriter.ground.errors import UserError
 from notewriter.pages import packed, write_page
 from notewriter.pages.tables import Table, html, latex, markdown
 from notewriter.results import tables
-from notewriter.results.runs import headline, measured, read_runs
+from notewriter.results.measures import headline, measured
+from notewriter.results.runs import read_runs
 from notewriter.results.traces import CHUNK, index, pack, questions_of, words
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
-"""Run folders in memory, as the report needs them, and the scores that they have."""
+"""A finished run as tables and pages read it: its folder, or what an experiment published of it."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,41 +12,117 @@ from notewriter.artifacts.judgements import FOLDER
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.predictions import Prediction, read_predictions
 from notewriter.artifacts.reading import check_present, read_text
-from notewriter.evaluation.catalogue import HEADLINE, metric_named
+from notewriter.artifacts.run_folder import CONFIG, read_config
+from notewriter.artifacts.traces import Generation, read_traces
+from notewriter.evaluation.controls import Reading, readings
+from notewriter.evaluation.next_search import Noted, scores_of, searched_again
+from notewriter.evaluation.scoring import is_right
 from notewriter.ground.errors import UserError
+from notewriter.ground.event_loop import run_async
+from notewriter.models.prices import Prices, cost, prices_of
 from notewriter.pages.charts import COLOURS
 from notewriter.pages.tables import Cell
 from notewriter.rollouts.replies import in_words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
-    """A run folder, without its traces.
+    """A finished run. Its files are read when they are first needed, and once.
 
-    Args:
-        folder: its path.
-        label: what the report calls it.
-        number: its place among the runs, which decides its colour.
-        metrics: metrics.json.
-        config: config.yaml, as text.
-        costs: costs.json; None where it is missing.
-        judging: what judging the run cost; None where it was not judged.
-        predictions: by question id.
+    Attributes:
+        folder: its folder, which may be gone if it was published.
+        label: what a page calls it.
+        number: its place on a page, which decides its colour.
+        published: its predictions by question id, of a run that is read from published notes; None: of its folder.
+        scored_by: the metric family of a published run.
     """
 
     folder: Path
-    label: str
-    number: int
-    metrics: Metrics
-    config: str
-    costs: Costs | None
-    judging: Costs | None
-    predictions: dict[str, Prediction]
+    label: str = ""
+    number: int = 0
+    published: Mapping[str, Prediction] | None = None
+    scored_by: str = ""
+
+    @functools.cached_property
+    def metrics(self) -> Metrics:
+        """metrics.json."""
+        return read_metrics(self.folder / "metrics.json")
+
+    @functools.cached_property
+    def predictions(self) -> Mapping[str, Prediction]:
+        """By question id; what those of a published run cost is not known."""
+        return read_predictions(self.folder / "predictions.jsonl") if self.published is None else self.published
+
+    @functools.cached_property
+    def family(self) -> str:
+        """The metric family that scored its answers."""
+        return self.scored_by or self.metrics.family
+
+    @functools.cached_property
+    def config(self) -> str:
+        """config.yaml as text."""
+        return read_text(self.folder / CONFIG)
+
+    @functools.cached_property
+    def costs(self) -> Costs | None:
+        """costs.json; None where it is missing."""
+        return read_costs(self.folder / "costs.json")
+
+    @functools.cached_property
+    def judging(self) -> Costs | None:
+        """What judging the run cost; None where it was not judged."""
+        return read_costs(self.folder / FOLDER / "costs.json")
+
+    @functools.cached_property
+    def calls(self) -> Mapping[str, list[Generation]]:
+        """The model calls by question id."""
+        return {trace.question_id: trace.generations for trace in read_traces(self.folder / "traces.jsonl")}
+
+    @functools.cached_property
+    def read(self) -> list[Reading]:
+        """Its questions with the passages found and the notes written (`evaluation.controls.readings`).
+
+        Raises:
+            UserError: the run's questions or index are no longer at hand.
+        """
+        return readings(self.folder)
+
+    @functools.cached_property
+    def next_search(self) -> Mapping[str, Mapping[str, float]]:
+        """What a further search with the note finds, by question id (`evaluation.next_search`).
+
+        Raises:
+            UserError: the run's questions or index are no longer at hand.
+        """
+        if self.published is not None:
+            return {id: each.scores for id, each in self.published.items()}
+        return run_async(self._searched()) if self.read else {}
+
+    async def _searched(self) -> dict[str, dict[str, float]]:
+        async with searched_again(self.folder) as retriever:
+            return await scores_of([Noted(each.question, each.passages, each.note) for each in self.read], retriever)
+
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """Of its models; empty where it names none."""
+        config = read_config(self.folder)
+        return prices_of(config.get("prices") or {}, config.get("models") or {})
+
+    @functools.cached_property
+    def searches(self) -> bool:
+        """Whether it searched for any question whose gold documents are known."""
+        return any(each.gold_documents and each.retrievals for each in self.predictions.values())
 
     @property
     def colour(self) -> str:
         """Its colour in charts, as CSS."""
         return COLOURS[self.number % len(COLOURS)]
+
+    @property
+    def name(self) -> Cell:
+        """Its label, on a page after a dot of its colour."""
+        dot = Markup('<span class="dot" style="--run: {}"></span>{}')
+        return Cell(self.label, dot.format(self.colour, self.label))
 
     @property
     def cut(self) -> str:
@@ -57,58 +134,41 @@ class Run:
         said = f"{total:,} of {sum(each['replies'] for each in cut.values()):,} cut"
         return f"{said}: {in_words(cut)}" if total else said
 
-    @property
-    def name(self) -> Cell:
-        """Its label, on a page after a dot of its colour."""
-        dot = Markup('<span class="dot" style="--run: {}"></span>{}')
-        return Cell(self.label, dot.format(self.colour, self.label))
+    def tokens(self, kind: str, of: Prediction, *, notes: bool) -> int:
+        """A question's tokens of the note-taker, or of all other models."""
+        calls = [call for call in self.calls.get(of.question_id, []) if (call.role == "notes") == notes]
+        return sum(getattr(call.completion, kind) for call in calls)
+
+    def seconds(self, of: Prediction) -> float:
+        """What a question's model calls took, added up."""
+        return sum(call.completion.seconds for call in self.calls.get(of.question_id, []))
+
+    def money(self, of: Prediction) -> float | None:
+        """The price of a question's tokens; None without prices."""
+        calls = [(call.role, call.completion) for call in self.calls.get(of.question_id, [])]
+        spent = (cost(self.prices, role, each.prompt_tokens, each.completion_tokens) for role, each in calls)
+        return sum(spent) if self.prices else None
+
+    def fewer_searches(self, of: Prediction) -> bool | None:
+        """Whether a right answer has fewer searches than gold documents (`scoring.fewer_searches`)."""
+        counts = self.searches and of.gold_documents and is_right(of)
+        return of.retrievals < of.gold_documents if counts else None
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read run folders; each is labelled with its name, or with its folder where two have the same name.
+    """The runs of a page; each is labelled with its name, or with its folder where two have the same name.
 
     Raises:
         UserError: a folder given twice, or files that are missing or malformed.
     """
-    metrics = [read_metrics(folder / "metrics.json") for folder in folders]
-    names = [each.name for each in metrics]
+    names = [Run(folder).metrics.name for folder in folders]
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label}: given twice in --runs; give each run once")
-    for folder in folders:
-        check_present(folder / "traces.jsonl")
-    return [
-        Run(
-            folder=folder,
-            label=label,
-            number=number,
-            metrics=metrics[number],
-            config=read_text(folder / "config.yaml"),
-            costs=read_costs(folder / "costs.json"),
-            judging=read_costs(folder / FOLDER / "costs.json"),
-            predictions=read_predictions(folder / "predictions.jsonl"),
-        )
-        for number, (folder, label) in enumerate(zip(folders, labels, strict=True))
-    ]
-
-
-def measured(runs: Sequence[Run]) -> list[str]:
-    """The metrics that any run has, in the order in which they appear."""
-    return list(dict.fromkeys(metric for run in runs for metric in run.metrics.metrics))
-
-
-def shares(runs: Sequence[Run]) -> list[str]:
-    """The metrics whose values lie in [0, 1] for every question of every run."""
-    return [
-        metric
-        for metric in measured(runs)
-        if metric_named(metric).better is not None
-        and all(0 <= each.scores.get(metric, 0) <= 1 for run in runs for each in run.predictions.values())
-    ]
-
-
-def headline(runs: Sequence[Run]) -> str | None:
-    """The first score of `HEADLINE` that a run has, else the first share; None without any."""
-    candidates = shares(runs)
-    return next((metric for metric in (*HEADLINE, *candidates) if metric in candidates), None)
+    runs = [Run(*each, number) for number, each in enumerate(zip(folders, labels, strict=True))]
+    for run in runs:
+        check_present(run.folder / "traces.jsonl")
+        # Read before anything is made of it.
+        _ = run.config, run.costs, run.judging, run.predictions
+    return runs

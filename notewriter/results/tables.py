@@ -17,7 +17,8 @@ from notewriter.ground.errors import UserError
 from notewriter.pages.charts import Dot, Panel, intervals, panels
 from notewriter.pages.tables import Cell, Table
 from notewriter.results.compare import Comparison, Paired, compare_uncorrected, corrected, p_value_text
-from notewriter.results.runs import Run, headline, measured, shares
+from notewriter.results.measures import headline, measured, shares
+from notewriter.results.runs import Run
 from notewriter.results.without_a_model import against_constants, against_controls, beside_table
 
 KINDS = {"type": "Type", "hops": "Hops"}

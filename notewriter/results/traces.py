@@ -11,7 +11,8 @@ from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.records import Message
 from notewriter.pages import packed
-from notewriter.results.runs import Run, shares
+from notewriter.results.measures import shares
+from notewriter.results.runs import Run
 
 CHUNK = 50
 """Questions of a run that are compressed together."""

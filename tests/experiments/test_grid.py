@@ -11,9 +11,9 @@ from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
 from notewriter.experiments.stages import stages_of
 from notewriter.experiments.table import columns, published_of, scored_by
 from notewriter.experiments.table_cost import CellCost
-from notewriter.experiments.values import metric_shown
 from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare
+from notewriter.results.measures import measure
 
 CONFIGS = RECIPES / "papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
@@ -87,7 +87,7 @@ def test_the_page_of_the_indexes_has_each_with_its_published_number_of_passages(
 def test_columns_are_metrics_that_there_are(table):
     for benchmark in {cell.benchmark for cell in table.cells}:
         names = columns(table, benchmark)
-        assert names and all(metric_shown(name).label for name in names)
+        assert names and all(measure(name).metric.label for name in names)
 
 
 def test_columns_are_what_the_cells_are_scored_by(table):
