@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import regex
 import tantivy
@@ -46,10 +46,17 @@ from annotated_types import Interval
 
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
 from notewriter.ground.text import UNSPACED, without_surrogates
-from notewriter.retrieval import index_folder, passages
+from notewriter.retrieval import frequent_words, index_folder, passages
 from notewriter.retrieval.protocol import Scope, check_top_k
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = Lazy("numpy")
 
 SCHEMA = "notewriter/bm25/3"
 """Changes with everything that makes older indexes unreadable or changes their results."""
@@ -83,6 +90,15 @@ FIRST_BLOCK = 10_000
 
 SAMPLE = 200
 """Passages of which is looked whether they become words."""
+
+CANDIDATES = 50
+"""Passages, and ten more for each that is wanted, to which the scores of frequent words are added."""
+
+MOST_BY_TABLE = 100
+"""The most wanted passages for which that is faster than reading all postings."""
+
+ERROR = 1e-6
+"""The relative error of a sum of some ten float32 scores, at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +155,9 @@ def build(
         with passages.Writer(folder) as store:
             _index(map(store.append, corpus), folder, analysis.analyzer)
             count = store.finish()
-        _warn_uncut(passages.Passages(folder), analysis.analyzer, directory)
+        stored = passages.Passages(folder)
+        _warn_uncut(stored, analysis.analyzer, directory)
+        _make_table(_open(folder, analysis.analyzer), analysis.analyzer, stored, folder)
         manifest = {"schema": SCHEMA, "kind": "bm25", "source": source, "analyzer": analysis.analyzer, "words": WORDS}
         return manifest | {"title_boost": analysis.title_boost, "passages": count}
 
@@ -149,7 +167,8 @@ def build(
 def is_current(directory: str | Path, source: str, *, analysis: Analysis | None = None) -> bool:
     """Whether the folder contains a BM25 index of this source and analyzer.
 
-    If so, records the title boost, whose change does not require a new build.
+    If so, records the title boost, whose change does not require a new build, and makes the table of frequent words
+    where an earlier version made none.
     """
     analysis = analysis or Analysis()
     manifest = index_folder.read_manifest(directory) or {}
@@ -158,6 +177,9 @@ def is_current(directory: str | Path, source: str, *, analysis: Analysis | None 
         return False
     if manifest.get("title_boost") != analysis.title_boost:
         index_folder.write_manifest(directory, manifest | {"title_boost": analysis.title_boost})
+    folder = Path(directory)
+    if not frequent_words.is_made(folder) and os.access(folder, os.W_OK):
+        _make_table(_open(folder, analysis.analyzer), analysis.analyzer, passages.Passages(folder), folder)
     return True
 
 
@@ -188,6 +210,8 @@ class BM25:
         self._passages = passages.Passages(Path(directory))
         if not len(self) == len(self._passages) == manifest.passages:
             raise UserError(f"{directory}: is damaged (its passages and its words differ in number); {passages.REMEDY}")
+        has_table = frequent_words.is_made(Path(directory))
+        self._frequent = frequent_words.FrequentWords(Path(directory), len(self)) if has_table else None
 
     def __len__(self) -> int:
         return self._searcher.num_docs
@@ -212,11 +236,24 @@ class BM25:
         if not (wanted and top_k):
             return []
         with _named(self._directory):
-            clauses = [(tantivy.Occur.Should, self._clause(name, word)) for name, word in wanted]
-            tantivy_query = tantivy.Query.boolean_query(clauses)
-            if scope is not None:
-                tantivy_query = self._within(tantivy_query, scope)
-            return [self._passages[position] for position in self._best(tantivy_query, top_k)]
+            return [self._passages[position] for position in self._best(wanted, [*words], top_k, scope)]
+
+    def _best(self, wanted: list[tuple[str, str]], words: list[str], top_k: int, scope: Scope | None) -> list[int]:
+        """Positions of the best passages; without the postings of frequent words where the others decide."""
+        if self._frequent is not None and top_k <= MOST_BY_TABLE:
+            for share in frequent_words.SHARES:
+                frequent = self._frequent.above(share, words)
+                others = [each for each in wanted if each not in {("contents", word) for word in frequent}]
+                if frequent and others:
+                    query, limit = self._query(others, scope), CANDIDATES + 10 * top_k
+                    best = _surely_best(*self._hits(query, limit), limit, frequent, self._frequent, top_k)
+                    if best is not None:
+                        return best
+        return self._best_of(self._query(wanted, scope), top_k)
+
+    def _query(self, wanted: list[tuple[str, str]], scope: Scope | None) -> tantivy.Query:
+        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, self._clause(*each)) for each in wanted])
+        return query if scope is None else self._within(query, scope)
 
     def _clause(self, name: str, word: str) -> tantivy.Query:
         query = tantivy.Query.term_query(self._schema, name, word, index_option="freq")
@@ -231,19 +268,57 @@ class BM25:
             [(tantivy.Occur.Must, query), (tantivy.Occur.Must, tantivy.Query.const_score_query(inside, 0.0))]
         )
 
-    def _best(self, query: tantivy.Query, top_k: int) -> list[int]:
-        """Positions of the best passages."""
+    def _best_of(self, query: tantivy.Query, top_k: int) -> list[int]:
+        """Positions of the best passages, by all postings."""
         # tantivy breaks ties by document address, which differs between builds. So fetch more hits until the last one
         # scores below the last one needed, and sort ties by corpus order.
         limit = top_k + 16
         while True:
-            hits = [(_rounded(score), a) for score, a in self._searcher.search(query, limit, count=False).hits]
-            if len(hits) < limit or hits[-1][0] < hits[top_k - 1][0]:
-                break
+            scores, positions = self._hits(query, limit)
+            rounded = _rounded(scores)
+            if len(scores) < limit or rounded[-1] < rounded[top_k - 1]:
+                return [int(position) for position in positions[np.lexsort((positions, -rounded))][:top_k]]
             limit *= 2
+
+    def _hits(self, query: tantivy.Query, limit: int) -> "tuple[NDArray[np.float64], NDArray[np.int64]]":
+        """The scores and positions of the best passages, the highest score first."""
+        hits = self._searcher.search(query, limit, count=False).hits
         positions = self._searcher.fast_field_values("position", [address for _, address in hits])
-        ranked = sorted((-score, position or 0) for (score, _), position in zip(hits, positions, strict=True))
-        return [int(position) for _, position in ranked[:top_k]]
+        return np.array([score for score, _ in hits], np.float64), np.array(positions, np.int64)
+
+
+def _surely_best(
+    scores: "NDArray[np.float64]",
+    positions: "NDArray[np.int64]",
+    limit: int,
+    frequent: list[str],
+    table: frequent_words.FrequentWords,
+    top_k: int,
+) -> list[int] | None:
+    """Positions of the best passages, from the best `limit` by all words but the frequent ones.
+
+    None where a further passage may be as good, or where rounding may decide between two, so that the order is always
+    that of a search with all postings.
+    """
+    if len(scores) < top_k:
+        return None
+    further = (scores[-1] if len(scores) == limit else 0.0) + table.greatest(frequent)
+    scores = scores + table.scores(frequent, positions)
+    lowest, highest = _rounded(scores * (1 - ERROR)), _rounded(scores * (1 + ERROR))
+    order = np.lexsort((positions, -highest))
+    if lowest[order[top_k - 1]] <= _rounded(np.array([further * (1 + ERROR)]))[0]:
+        return None
+    certain = lowest == highest
+    for place in range(top_k):
+        one, others = order[place], order[place + 1 :]
+        tied = certain[one] & certain[others] & (lowest[one] == lowest[others])
+        if not np.all((lowest[one] > highest[others]) | tied):
+            return None
+    return [int(position) for position in positions[order[:top_k]]]
+
+
+def _make_table(index: tantivy.Index, analyzer: str, stored: passages.Passages, folder: Path) -> None:
+    frequent_words.make(index.searcher(), index.schema, "contents", _analyzer(analyzer).analyze, stored, folder)
 
 
 @contextlib.contextmanager
@@ -275,9 +350,11 @@ def _named(directory: str | Path) -> Iterator[None]:
         raise UserError(f"{directory}: cannot be searched ({reason}); remove it and build it again") from error
 
 
-def _rounded(score: float) -> float:
+def _rounded(scores: "NDArray[np.float64]") -> "NDArray[np.float64]":
     # Summed in another order, a score differs in the last of its seven digits.
-    return float(f"{score:.5g}")
+    unit = 10.0 ** (np.floor(np.log10(scores)) - 4)
+    rounded: NDArray[np.float64] = np.round(scores / unit) * unit
+    return rounded
 
 
 def _index(corpus: Iterator[Passage], folder: Path, analyzer: str) -> None:
