@@ -4,20 +4,32 @@ accelerate knows them; training reports to the same ones through transformers, b
 """
 
 import contextlib
-import hashlib
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, one_line
 
 logger = logging.getLogger(__name__)
 
 PROJECT = "notewriter"
 
+ID = "tracker_run_id"
+"""The file in a run folder with the run's id in trackers."""
+
 Track = Callable[[Mapping[str, float], int | None], None]
 """Takes figures by name, and the number of questions that they are of."""
+
+
+def run_id(folder: Path) -> str:
+    """The id of a run in trackers, kept in its folder: a run that resumes goes on there too."""
+    file = folder / ID
+    if not file.is_file():
+        jsonl.write_text(file, [secrets.token_hex(6) + "\n"])
+    return file.read_text(encoding="utf-8").strip()
 
 
 @contextlib.contextmanager
@@ -59,10 +71,8 @@ def _start(name: str, folder: Path, settings: Mapping[str, Any]) -> Any:
     if name not in {str(getattr(each, "value", each)) for each in get_available_trackers()}:
         raise UserError(f"report_to: the package of {name} is not installed; pip install {name}")
     kind: Any = LOGGER_TYPE_TO_CLASS[name]
-    # A run that resumes goes on in the tracker too.
-    id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     own = {
-        "wandb": {"name": folder.name, "dir": str(folder), "id": id, "resume": "allow"},
+        "wandb": {"name": folder.name, "dir": str(folder), "id": run_id(folder), "resume": "allow"},
         "trackio": {"name": folder.name, "resume": "allow"},
     }.get(name, {})
     if kind.requires_logging_directory:

@@ -4,6 +4,7 @@ Slurm does the scheduling: a run is a job that starts when those before it have 
 shards an array job. What is known here is only which jobs belong to which run, in `jobs.json` beside the logs.
 """
 
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 from notewriter.ground.typed import shown
+from notewriter.models.checkpoint import checkpoints_of, zero_processes
 
 JOBS = "jobs.json"
 """Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
@@ -134,6 +136,7 @@ def sbatch(
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     if training := training_of(run.argv()):
+        _check_processes(run, training[0])
         script, arguments = SLURM / "train.sbatch", [training[0], *training[1]]
     else:
         script, arguments = SLURM / "run.sbatch", run.command_line()
@@ -155,6 +158,22 @@ def _limit(run: Run, hours: float, script: Path) -> int:
             f"its limit to end and go on later ({script.name}); give it more than {int(notice) / 3600:.2f} hours"
         )
     return minutes
+
+
+def _check_processes(run: Run, launch_file: str) -> None:
+    """Check that a training under ZeRO goes on with the GPUs that it began with.
+
+    Raises:
+        UserError: it does not, and could not resume.
+    """
+    options = dict(itertools.pairwise(run.argv()))
+    checkpoints = checkpoints_of(Path(options["--output_dir"])) if "--output_dir" in options else {}
+    saved_by = zero_processes(list(checkpoints.values())[-1]) if checkpoints else None
+    if run.needs.gpus and saved_by not in (None, run.needs.gpus):
+        raise UserError(
+            f"{run.title}: its last checkpoint was saved by {saved_by} processes, and ZeRO ({Path(launch_file).name}) "
+            f"resumes with as many, not with needs: gpus: {run.needs.gpus}; give {saved_by}, or another --output_dir"
+        )
 
 
 def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:

@@ -220,6 +220,11 @@ def checkpoints_of(run: Path, having: str = STATE) -> dict[int, Path]:
     return dict(sorted((int(step), folder) for folder, step in steps.items() if step.isdecimal()))
 
 
+def zero_processes(checkpoint: Path) -> int | None:
+    """The number of processes among which ZeRO divided a checkpoint's optimizer state; None if it did not."""
+    return len({*checkpoint.glob("global_step*/*_optim_states.pt")}) or None
+
+
 def load(kind: Any, name: str | Path, **options: Any) -> Any:
     """`kind.from_pretrained(name, **options)` of transformers, never running code shipped with the model.
 

@@ -9,8 +9,9 @@ from notewriter.ground import config
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import overview, pairs, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.launch_file import check_reference_loading
 from notewriter.training.model import adapters, weights
-from notewriter.training.options import check_devices, check_fsdp_loading, check_needs
+from notewriter.training.options import check_devices, check_needs
 from notewriter.training.run import loop, resumption
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def train(argv: list[str], method: str, kinds: list[Any], build: Callable[..., A
     prog = f"notewriter train {method}"
     arguments, training, model = config.parse(kinds, argv, prog=prog, description=description)
     check_devices(training)
-    check_fsdp_loading(model)
+    check_reference_loading(model)
     check_needs(training, model)
     base = weights.check_base(training, model)
     files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")

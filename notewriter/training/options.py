@@ -15,6 +15,7 @@ from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
+from notewriter.training import launch_file
 from notewriter.training.run.losses import check_losses, check_read
 from notewriter.training.sharing.sampler import BY_PROMPT
 
@@ -190,6 +191,7 @@ class BatchConfiguration(_TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        launch_file.settle()
         deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
         # accelerate's profile for the CPU, on a machine that has GPUs too.
         self.use_cpu = self.use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true"
@@ -204,6 +206,7 @@ class BatchConfiguration(_TrainingArguments):
         self.accumulate(processes)
         self._check_resumable()
         super().__post_init__()  # type: ignore[no-untyped-call]
+        launch_file.settle_deepspeed(self)
         self._check_loading()
         if self.world_size != processes:
             raise UserError(
@@ -212,16 +215,7 @@ class BatchConfiguration(_TrainingArguments):
             )
 
     def _choose_format(self, deepspeed: bool) -> None:
-        """Set the number format, for accelerate too, which otherwise goes by its launch file.
-
-        Raises:
-            UserError: the launch file has one that no option here names.
-        """
-        if LAUNCHED not in (None, "no", "bf16", "fp16"):
-            raise UserError(
-                f"mixed_precision: {LAUNCHED} in the file that accelerate launches with is not supported; write bf16, "
-                "fp16 or no"
-            )
+        """Set the number format, for accelerate too, which otherwise goes by its launch file."""
         if self.bf16 is None and not self.fp16:
             self.fp16 = LAUNCHED == "fp16"
             self.bf16 = not self.fp16 and computes_in_bfloat16(self.use_cpu, deepspeed)
@@ -412,20 +406,6 @@ def check_devices(training: TrainingArguments) -> None:
         raise UserError(
             f"one process has {training.n_gpu} GPUs; set CUDA_VISIBLE_DEVICES to one of them, or start a process for "
             "each with `notewriter train` and --accelerate ddp"
-        )
-
-
-def check_fsdp_loading(model: ModelConfig) -> None:
-    """Refuse full-parameter DPO where only the first process has the reference model.
-
-    Raises:
-        UserError: accelerate's fsdp_cpu_ram_efficient_loading is on.
-    """
-    if os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true" and not model.use_peft:
-        # TRL shards the reference model without sending it from the first process, which alone has read it.
-        raise UserError(
-            "fsdp_cpu_ram_efficient_loading leaves the reference model uninitialised; set it to false in the file that "
-            "accelerate launches with (as the profile fsdp2 does), or give --accelerate zero3"
         )
 
 

@@ -8,7 +8,7 @@ from fake_endpoint import fake_endpoint
 from tiny_world import DEEPNOTE_PAIRS, run_config, tiny_world
 
 from notewriter.artifacts.metrics import read_metrics
-from notewriter.artifacts.trackers import tracking
+from notewriter.artifacts.trackers import ID, run_id, tracking
 from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate
 from notewriter.ground.errors import UserError
@@ -92,4 +92,12 @@ def test_weights_and_biases_takes_it_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     with tracking(["wandb"], tmp_path, {"dataset": "jsonl", "models": {}}) as track:
         track({"f1": 0.5}, 3)
-    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert list(tmp_path.glob(f"wandb/offline-run-*-{run_id(tmp_path)}/*.wandb"))
+
+
+def test_a_run_has_one_id_and_another_in_the_same_place_has_its_own(tmp_path):
+    (folder := tmp_path / "run").mkdir()
+    first = run_id(folder)
+    assert run_id(folder) == first
+    (folder / ID).unlink()
+    assert run_id(folder) != first

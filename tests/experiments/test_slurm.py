@@ -254,6 +254,23 @@ def test_what_says_how_many_processes_there_are_is_the_jobs(queue, cluster_env, 
     assert shown.rstrip().endswith("cpu_ddp.yaml --module notewriter.training.dpo --lr 1)")
 
 
+def test_a_training_under_zero_goes_on_with_the_gpus_that_it_began_with(queue, cluster_env, tmp_path):
+    state = tmp_path / "m/checkpoint-8/global_step8"
+    state.mkdir(parents=True)
+    (state.parent / "trainer_state.json").write_text("{}")
+    for rank in range(8):
+        (state / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+    command = f"notewriter train dpo --accelerate zero3 --output_dir {tmp_path}/m"
+
+    def on(gpus: int) -> str:
+        run = Run("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
+        return slurm.submit(Pipeline(str(tmp_path / "run"), [run]), cluster_env, dry_run=True)
+
+    with pytest.raises(UserError, match=r"train: its last checkpoint was saved by 8 .* needs: gpus: 4; give 8"):
+        on(4)
+    assert "zero3" in on(8)
+
+
 @pytest.mark.parametrize(
     ("command", "hours", "notice"),
     [("notewriter world", 0.03, 120), ("notewriter train dpo --accelerate cpu", 0.08, 300)],

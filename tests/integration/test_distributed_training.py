@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.integration
 
 Launch = Callable[..., Path]
+AS_CONFIGURED = {
+    "fsdp2": ["--fsdp_state_dict_type", "SHARDED_STATE_DICT"],
+    "zero2": ["--gradient_accumulation_steps", "1", "--gradient_clipping", "1.0"],
+    "zero3": ["--zero3_save_16bit_model", "false", "--gradient_accumulation_steps", "1", "--gradient_clipping", "1.0"],
+}
+"""What `accelerate config` writes by default, and our profiles do not."""
+
 ADAM = {"optim": "adamw_torch", "adam_epsilon": 0.1, "learning_rate": 0.1}
 """Adam whose large epsilon keeps gradients near zero small.
 
@@ -73,11 +80,14 @@ def alone(options: Callable[..., list[str]]) -> Launch:
 def launch(options: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """Train from a folder that is not the project's root, with changed options by name; returns the output folder.
 
-    What `disturb` describes (`signalled.py`) happens in the first step, under our own launcher.
+    What `disturb` describes (`signalled.py`) happens in the first step, under our own launcher. `flags` are further
+    options of `accelerate launch`.
     """
     elsewhere = tmp_path_factory.mktemp("elsewhere")
 
-    def run(accelerate: str, output: Path, disturb: str = "", code: int = 0, **changes: object) -> Path:
+    def run(
+        accelerate: str, output: Path, disturb: str = "", code: int = 0, flags: Sequence[str] = (), **changes: object
+    ) -> Path:
         command = [sys.executable, "-m", "accelerate.commands.launch"]
         if disturb:
             command = [
@@ -88,7 +98,7 @@ def launch(options: Callable[..., list[str]], tmp_path_factory: pytest.TempPathF
             ]
         command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
         # What is for eight GPUs, on two processes of the CPU.
-        command += ["--num_processes", "2", "--mixed_precision", "no"]
+        command += ["--num_processes", "2", "--mixed_precision", "no", *flags]
         if accelerate == "fsdp2":
             command += [str(Path(__file__).with_name("fsdp_on_cpu.py"))]
         if disturb:
@@ -183,6 +193,7 @@ def test_a_likelihood_of_tokens_is_a_mean_over_the_whole_step(
     changes |= {"total_batch_size": 8, "train_sampling_strategy": "sequential"}
 
     whole = trained(alone(tmp_path / "alone", **changes, per_device_train_batch_size=8), tiny_model)
+    changes |= {"flags": AS_CONFIGURED[accelerate]}
     assert_same(launch(accelerate, tmp_path / "run", **changes, per_device_train_batch_size=1), whole)
 
 
@@ -221,6 +232,10 @@ def test_a_signal_in_the_middle_of_a_step_loses_nothing(
     assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
     assert log_of(folder).read_text().count("stopped by a signal, with a checkpoint after step 1") == 1
     assert not (folder / "training.json").exists()
+    if accelerate == "zero3":
+        launch(accelerate, folder, code=1, flags=["--num_processes", "1"], **ADAM)
+        told = "checkpoint-1: was saved by 2 processes, and ZeRO resumes with as many, not with 1; start 2"
+        assert told in log_of(folder).read_text() and "Traceback" not in log_of(folder).read_text().split(told)[0]
     launch(accelerate, folder, **ADAM)
     assert "checkpoint-1: resuming" in log_of(folder).read_text()
     assert_same(folder, expected_of_adam)
@@ -266,7 +281,7 @@ def test_adapter_is_saved_whole_and_changes_what_the_model_says(
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    folder = launch(accelerate, tmp_path / "run", prefix_sharing=True, **LORA)
+    folder = launch(accelerate, tmp_path / "run", flags=AS_CONFIGURED[accelerate], prefix_sharing=True, **LORA)
 
     adapter = load_file(folder / "adapter_model.safetensors")
     # Seven linear layers in each of two blocks, an A and a B for each; B starts at zero.

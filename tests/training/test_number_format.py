@@ -33,6 +33,6 @@ def test_what_is_given_or_chosen_is_passed_on_to_accelerate(
 
 
 def test_a_format_that_no_option_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "LAUNCHED", "fp8")
-    with pytest.raises(UserError, match=r"mixed_precision: fp8 .* is not supported; write bf16, fp16 or no"):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
+    with pytest.raises(UserError, match=r"mixed_precision: fp8 .* write bf16, fp16 or no"):
         DPOConfiguration(str(tmp_path), use_cpu=True)

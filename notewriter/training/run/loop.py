@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from transformers import Trainer, TrainerState
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.artifacts.run_folder import RunFolder
+from notewriter.artifacts.trackers import run_id
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.options import names_of
@@ -22,7 +24,8 @@ from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import REFERENCE, Complete, KeepWeights
 from notewriter.training.run.losses import is_read
-from notewriter.training.run.resumption import last_checkpoint, on_every_machine, on_main_process
+from notewriter.training.run.resumption import check_processes, last_checkpoint, on_every_machine, on_main_process
+from notewriter.training.run.saved import check_saved, require_weights
 from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
@@ -44,11 +47,16 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
     show_lines(trainer)
     reference = _following(trainer)
     trainer.add_callback(Complete(base, reference))
+    if "wandb" in (trainer.args.report_to or []) and trainer.is_world_process_zero():
+        # transformers begins a run of W&B at every start, unless these name one.
+        os.environ.setdefault("WANDB_RUN_ID", run_id(run.path))
+        os.environ.setdefault("WANDB_RESUME", "allow")
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
     with writing(run.path), stop.listening():
         checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
         if checkpoint:
+            check_processes(checkpoint, trainer.args)
             logger.info("%s: resuming from this checkpoint", checkpoint)
             _restore_token_count(trainer, checkpoint)
             if reference is not None:
@@ -60,6 +68,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
         if trainer.args.eval_strategy != "no":
             trainer.evaluate()
         trainer.save_model(str(run.path))
+        on_main_process(lambda: require_weights(run.path))
         if trainer.is_world_process_zero():
             # A pickle of every option, including tokens, and the libraries' cards of a "fine-tuned version of None";
             # nothing reads either, and `notewriter publish` writes the model's card.
@@ -68,6 +77,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
             if not run.config["use_peft"]:
                 weights.cast_weights(run.path, base)
             exchange.settle(run.path, base)
+        check_saved(trainer, run.path)
         on_main_process(lambda: check_finite(run.path))
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:

@@ -14,7 +14,7 @@ from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, differences, with_effect
-from notewriter.models.checkpoint import STATE, WEIGHTS_ONLY, checkpoints_of
+from notewriter.models.checkpoint import STATE, WEIGHTS_ONLY, checkpoints_of, zero_processes
 from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 
@@ -91,6 +91,21 @@ def on_every_machine(checkpoint: Path | None) -> Path | None:
             f"{checkpoint}: is not there on every machine; the run's folder has to be one that all of them share"
         )
     return checkpoint
+
+
+def check_processes(checkpoint: Path, training: TrainingArguments) -> None:
+    """Check that a run under ZeRO goes on with as many processes as it was saved by.
+
+    Raises:
+        UserError: it does not; DeepSpeed would say so after loading the models.
+    """
+    saved_by = zero_processes(checkpoint)
+    if training.deepspeed_plugin and saved_by not in (None, training.world_size):
+        raise UserError(
+            f"{checkpoint}: was saved by {saved_by} processes, and ZeRO resumes with as many, not with "
+            f"{training.world_size}; start {saved_by}, or begin a new run from its weights: --model_name_or_path "
+            f"{checkpoint} with another --output_dir"
+        )
 
 
 def last_checkpoint(folder: Path) -> Path | None:

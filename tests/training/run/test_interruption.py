@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from notewriter.artifacts.trackers import run_id
 from notewriter.training import dpo as train_dpo
 from notewriter.training.run.signals import SIGNALS, STOPPED
 from notewriter.training.run.trainers import MeteredDPOTrainer
@@ -129,3 +130,26 @@ def test_a_signal_in_the_last_evaluation_leaves_the_last_checkpoint_alone(
     assert saves == [4]
     train_dpo.main(arguments)
     assert (tmp_path / "run/training.json").is_file()
+
+
+@pytest.mark.integration
+def test_a_run_that_goes_on_does_so_in_weights_and_biases_too(
+    options: Options, send: Callable[[str, int, signal.Signals], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in ("WANDB_RUN_ID", "WANDB_RESUME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    # Otherwise with the environment of an earlier test.
+    wandb.teardown()
+    argv = [*options(per_device_train_batch_size=2), "--report_to", "wandb"]
+    send("training_step", 2, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        train_dpo.main(argv)
+    wandb.finish()
+    train_dpo.main(argv)
+    wandb.finish()
+    ids = [folder.name.rpartition("-")[2] for folder in tmp_path.glob("wandb/offline-run-*")]
+    assert len(ids) == 2 and ids == [run_id(tmp_path / "run")] * 2

@@ -1,0 +1,101 @@
+"""The saved weights of a run, read back before it counts as finished."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from peft import PeftModel
+from safetensors import safe_open
+from transformers import Trainer
+
+from notewriter.ground.errors import UserError
+from notewriter.training.model import weights
+from notewriter.training.run.resumption import on_main_process
+
+REMEDY = "the run is not finished; correct the cause, free space or the launch file, and run the command again"
+
+
+def require_weights(folder: Path) -> None:
+    """Check that a model or an adapter was saved at all.
+
+    Raises:
+        UserError: no file of weights is there, as where a launch file has each process save its own part.
+    """
+    if not any(folder.glob("*model*.safetensors")):
+        raise UserError(f"{folder}: has no weights after saving; {REMEDY}")
+
+
+def check_saved(trainer: Trainer, folder: Path) -> None:
+    """Compare the saved weights with those in memory: the names and shapes of all, and the values of one.
+
+    Every process has to call this, since parameters may be divided among them. Of a whole model transformers itself
+    says whether the files have what its architecture needs; of an adapter, its parameters in memory.
+
+    Raises:
+        UserError: a weight is missing, has another shape or other values; the same in every process.
+    """
+    model = cast(torch.nn.Module, trainer.accelerator.unwrap_model(trainer.model))
+    trained = {_saved_name(name): each for name, each in model.named_parameters() if each.requires_grad}
+    chosen = on_main_process(lambda: _choose(trainer, folder, model, trained))
+    value = _whole(trained[chosen], trainer)
+    on_main_process(lambda: _compare(folder, chosen, value))
+
+
+def _choose(trainer: Trainer, folder: Path, model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> str:
+    """The name of the smallest trained weight in the files, once the names and shapes of all were checked."""
+    saved = _shapes(folder)
+    if isinstance(model, PeftModel):
+        for name, parameter in trained.items():
+            if ".lora_" in name and name.endswith(".weight") and saved.get(name) != _shape(parameter):
+                raise UserError(
+                    f"{folder}: {name} has the shape {saved.get(name, 'of nothing')} in the files and "
+                    f"{_shape(parameter)} in memory; {REMEDY}"
+                )
+    else:
+        weights.check_whole(str(folder), "main", trainer.args)
+    found = [name for name in trained if name in saved]
+    if not found:
+        raise UserError(f"{folder}: none of the trained weights is in the files, {next(iter(trained))} first; {REMEDY}")
+    return min(found, key=lambda name: (trained[name].numel() or torch.Size(_shape(trained[name])).numel(), name))
+
+
+def _saved_name(name: str) -> str:
+    """The name in the files of a parameter, which PEFT's begin with the adapter's in them and FSDP's with its own."""
+    for inner in (".default", ".modules_to_save", "_fsdp_wrapped_module.", "_orig_mod."):
+        name = name.replace(inner, "")
+    return name
+
+
+def _shapes(folder: Path) -> dict[str, list[int]]:
+    shapes: dict[str, list[int]] = {}
+    for file in sorted(folder.glob("*model*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            shapes |= {name: list(tensors.get_slice(name).get_shape()) for name in map(str, tensors.keys())}
+    return shapes
+
+
+def _shape(parameter: Any) -> list[int]:
+    # ZeRO-3 keeps an empty tensor in the place of a parameter, and its shape beside it.
+    return list(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def _whole(parameter: Any, trainer: Trainer) -> torch.Tensor:
+    """A parameter's value in memory, gathered from all processes."""
+    if hasattr(parameter, "ds_shape"):
+        import deepspeed  # type: ignore[import-untyped]
+
+        with deepspeed.zero.GatheredParameters([parameter]):
+            return cast(torch.Tensor, parameter.detach().cpu().clone())
+    if hasattr(parameter, "full_tensor"):
+        return cast(torch.Tensor, parameter.detach().full_tensor().cpu())
+    return cast(torch.Tensor, parameter.detach().cpu())
+
+
+def _compare(folder: Path, name: str, value: torch.Tensor) -> None:
+    for file in sorted(folder.glob("*model*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            if name in set(tensors.keys()):
+                saved = tensors.get_tensor(name)
+                # The files may have fewer digits (`weights.cast_weights`).
+                if not torch.equal(saved, value.to(saved.dtype)):
+                    raise UserError(f"{folder}: {name} has other values in the files than in memory; {REMEDY}")

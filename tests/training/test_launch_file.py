@@ -1,0 +1,133 @@
+"""What a launch file says of training and saving is read, set right, or refused before anything is loaded."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from accelerate.utils import DeepSpeedPlugin
+from transformers import TrainingArguments
+from trl import ModelConfig
+
+from notewriter.ground.errors import UserError
+from notewriter.training.launch_file import KEYS, check_reference_loading, settle, settle_deepspeed
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", "FULL_STATE_DICT")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("ACCELERATE_MIXED_PRECISION", "fp8", "mixed_precision: fp8 .* write bf16, fp16 or no"),
+        ("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR", "dynamo_config: INDUCTOR .* --torch_compile true"),
+        ("PARALLELISM_CONFIG_TP_SIZE", "2", "parallelism_config_tp_size: 2 .* write 1"),
+        ("ACCELERATE_USE_MEGATRON_LM", "true", "megatron_lm_config: true .* choose FSDP"),
+        ("FSDP_VERSION", "1", "fsdp_version: 1 .* write 2"),
+        ("FSDP_ACTIVATION_CHECKPOINTING", "true", "fsdp_activation_checkpointing: true .* write false"),
+    ],
+)
+def test_what_a_run_cannot_be_right_with_is_refused(
+    variable: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=told):
+        settle()
+
+
+def test_what_our_profiles_and_accelerates_defaults_say_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "ACCELERATE_DYNAMO_BACKEND": "NO",
+        "PARALLELISM_CONFIG_TP_SIZE": "1",
+        "FSDP_VERSION": "2",
+        "FSDP_ACTIVATION_CHECKPOINTING": "false",
+    }.items():
+        monkeypatch.setenv(name, value)
+    settle()
+
+
+def test_variables_of_fsdp_that_were_left_in_the_shell_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "false")
+    monkeypatch.setenv("FSDP_VERSION", "1")
+    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+    settle()
+    assert os.environ["FSDP_STATE_DICT_TYPE"] == "SHARDED_STATE_DICT"
+
+
+def test_weights_are_saved_whole_under_fsdp(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+    with caplog.at_level(logging.WARNING):
+        settle()
+    assert os.environ["FSDP_STATE_DICT_TYPE"] == "FULL_STATE_DICT"
+    assert "SHARDED_STATE_DICT is taken as FULL_STATE_DICT" in caplog.text
+
+
+def deepspeed(tmp_path: Path, stage: int = 3, **config: object) -> TrainingArguments:
+    """A run of DeepSpeed with this configuration, four forwards a step and gradients clipped at 1."""
+    training = TrainingArguments(str(tmp_path), use_cpu=True, gradient_accumulation_steps=4, max_grad_norm=1.0)
+    zero = {"stage": stage, "stage3_gather_16bit_weights_on_model_save": False}
+    training.deepspeed_plugin = DeepSpeedPlugin(hf_ds_config={"zero_optimization": zero, **config})
+    return training
+
+
+def test_weights_are_saved_whole_under_zero_3(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    training = deepspeed(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        settle_deepspeed(training)
+    config = training.deepspeed_plugin.hf_ds_config.config
+    assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] is True
+    assert "zero3_save_16bit_model: false is taken as true" in caplog.text
+
+
+def test_accumulation_of_one_forward_is_that_of_the_training(tmp_path: Path) -> None:
+    """`accelerate config` writes it, whatever the training has."""
+    training = deepspeed(tmp_path, gradient_accumulation_steps=1, gradient_clipping="auto", train_batch_size="auto")
+    settle_deepspeed(training)
+    assert training.deepspeed_plugin.hf_ds_config.config["gradient_accumulation_steps"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"gradient_clipping": 0.5}, "gradient_clipping=0.5, but the training max_grad_norm=1.0; write auto"),
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2, but .*=4"),
+        ({"train_micro_batch_size_per_gpu": 1}, "train_micro_batch_size_per_gpu=1, but .*=8"),
+    ],
+)
+def test_other_values_than_those_of_the_training_are_refused(
+    config: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=told):
+        settle_deepspeed(deepspeed(tmp_path, **config))
+
+
+def test_deepspeeds_own_optimizer_and_schedule_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.9]}}
+    training = deepspeed(tmp_path, optimizer=given, scheduler={"type": "WarmupLR", "params": {}})
+    with caplog.at_level(logging.WARNING):
+        settle_deepspeed(training)
+    assert not {"optimizer", "scheduler"} & training.deepspeed_plugin.hf_ds_config.config.keys()
+    assert "optimizer of DeepSpeed's file is not read" in caplog.text
+    assert "scheduler of DeepSpeed's file is not read" in caplog.text
+
+
+def test_loading_that_leaves_the_reference_without_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+    with pytest.raises(UserError, match="reference model uninitialised; set it to false"):
+        check_reference_loading(ModelConfig())
+    check_reference_loading(ModelConfig(use_peft=True))
+
+
+def test_the_page_has_the_table() -> None:
+    page = (ROOT / "docs/clusters.md").read_text(encoding="utf-8")
+    rows = [f"| {key.name} | {key.does} |" for key in KEYS]
+    start = page.index(rows[0])
+    assert page[start:].splitlines()[: len(rows)] == rows
