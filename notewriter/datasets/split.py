@@ -1,19 +1,21 @@
-"""`notewriter split`: questions of a benchmark in two files, train.jsonl and dev.jsonl, that share none."""
+"""`notewriter split`: questions in two files, train.jsonl and dev.jsonl, that share none."""
 
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Interval
 
-from notewriter.datasets import BENCHMARKS, load_questions, question_file
+from notewriter.datasets import BENCHMARKS, load_questions, own_evidence, question_file, reading
 from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_in
+from notewriter.ground.records import Question
 from notewriter.ground.releases import FETCHED
 
 
@@ -24,11 +26,25 @@ class SplitArguments:
     Writes train.jsonl and dev.jsonl, which other commands read with `--dataset jsonl --family NAME`; a file without
     questions is not written. The same file, numbers and seed give the same two files. Give dev.jsonl to
     `pairs --eval_files`, which leaves out training questions that nearly repeat one of it.
+
+    With `--corpus` the questions are checked against it first: how many have evidence, how many of their supporting
+    facts and answers occur in it, and which are asked twice, with the numbers of their lines. Then no document holds
+    evidence of both files, and facts are written as the corpus spaces and points them.
     """
 
     dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "names": names_in})
     output_dir: str = field(metadata={"help": "the folder of the two files"})
-    dev: Annotated[int, Interval(ge=1)] = field(metadata={"help": "how many questions to hold out, drawn at random"})
+    dev: Annotated[int, Interval(ge=1)] | None = field(
+        default=None,
+        metadata={"help": "how many questions to hold out, drawn at random; with --corpus at most as many"},
+    )
+    dev_share: Annotated[float, Interval(gt=0, lt=1)] | None = field(
+        default=None, metadata={"help": "the share of the questions to hold out, instead of --dev"}
+    )
+    corpus: str | None = field(
+        default=None,
+        metadata={"help": "the corpus.jsonl that has their evidence: check them, and hold out by document"},
+    )
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = field(
@@ -46,12 +62,31 @@ def main(argv: list[str]) -> None:
     if Path(arguments.path).resolve() in (path.resolve() for path in outputs):
         raise UserError(f"{arguments.path}: the split would replace this file; choose another --output_dir")
     questions = load_questions(arguments.dataset, arguments.path)
-    kept = arguments.dev + (arguments.train or 0)
+    if (arguments.dev is None) == (arguments.dev_share is None):
+        raise UserError("give --dev, how many questions to hold out, or --dev_share, which share of them")
+    held = arguments.dev or max(1, round((arguments.dev_share or 0) * len(questions)))
+    kept = held + (arguments.train or 0)
     if kept > len(questions):
         raise UserError(f"{arguments.path}: has {len(questions)} questions, not {kept}; lower --dev or --train")
-    order = list(range(len(questions)))
+    order, by = list(range(len(questions))), "drawn by question"
     random.Random(f"{arguments.seed} split").shuffle(order)
-    dev, others = order[: arguments.dev], order[arguments.dev :]
+    if arguments.corpus:
+        evidence = own_evidence.find(Path(arguments.corpus), questions)
+        sys.stdout.writelines(
+            f"{line}\n"
+            for line in own_evidence.check(questions, _places(arguments.path, questions), evidence, arguments.path)
+        )
+        if not (evidence.found or evidence.documents):
+            raise UserError(
+                f"{arguments.path}: no question has evidence that {arguments.corpus} holds; copy sentences of it into "
+                "`supporting_facts`, or make questions of it with notewriter cloze"
+            )
+        parts, apart = own_evidence.hold_out(questions, evidence, order, held)
+        order.sort(key=lambda index: index not in parts)
+        held = len(parts)
+        questions = [evidence.in_its_words(question) for question in questions]
+        by = "no document holds evidence of both" if apart else "by question: one document holds evidence of nearly all"
+    dev, others = order[:held], order[held:]
     counts = []
     for path, members in zip(outputs, (others[: arguments.train], dev), strict=True):
         if members:
@@ -60,4 +95,10 @@ def main(argv: list[str]) -> None:
             # One of an earlier split may have questions that are held out now.
             path.unlink(missing_ok=True)
         counts.append(f"{len(members)} questions in {path.name}")
-    sys.stdout.write(f"{folder}: {', '.join(counts)}\n")
+    sys.stdout.write(f"{folder}: {', '.join(counts)}; {by}\n")
+
+
+def _places(path: str, questions: Sequence[Question]) -> dict[str, str]:
+    """The line or row of each question by its id."""
+    rows = [place.removeprefix(path).lstrip(": ") for place, _ in reading.records(Path(path))]
+    return dict(zip((question.id for question in questions), rows, strict=True))
