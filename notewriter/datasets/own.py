@@ -44,6 +44,6 @@ BENCHMARK = Benchmark(
     title="questions of its own",
     load_questions=load_questions,
     load_corpus=load_corpus,
-    family="hotpotqa",
+    family="own",
     passages="",
 )

@@ -101,7 +101,7 @@ def test_metrics_are_the_means_of_the_predictions_with_their_intervals(run):
         assert metrics["per_question"][cost] == pytest.approx(mean(prediction.cost(cost) for prediction in predictions))
     assert metrics["metrics"]["em"]["mean"] == 0.5
     told = {key: metrics[key] for key in ("name", "dataset", "method", "model", "family")}
-    assert told == {"name": "run", "dataset": "jsonl", "method": "deepnote", "model": "fake", "family": "hotpotqa"}
+    assert told == {"name": "run", "dataset": "jsonl", "method": "deepnote", "model": "fake", "family": "own"}
 
 
 @pytest.mark.parametrize(("method", "calls", "retrievals"), [("direct", 1, 0), ("vanilla", 1, 1)])

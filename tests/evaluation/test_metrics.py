@@ -112,6 +112,30 @@ def test_aliases_count_everywhere_but_in_hotpotqa(family, em):
     assert score(family, "Dodgers", ["Los Angeles Dodgers", "Dodgers"])["em"] == em
 
 
+@pytest.mark.parametrize(
+    ("prediction", "gold", "em", "f1"),
+    [
+        ("The ﬁrst oﬃce", "the first office", 1.0, 1.0),
+        ("Ｔｏｌｅｎ １８７１", "Tolen 1871", 1.0, 1.0),
+        ("位于东京。", "东京", 0.0, 2 / 3),
+        ("„Tolen“ – 1871", "Tolen 1871", 0.0, 0.8),
+        ("Yes, it was", "yes", 0.0, 0.0),
+        # An answer without a word equals nothing but itself.
+        ("$", "$", 1.0, 1.0),
+        ("", "$", 0.0, 0.0),
+    ],
+)
+def test_answers_of_ones_own_are_compared_in_any_script(prediction, gold, em, f1):
+    assert score("own", prediction, [gold]) == {"em": em, "f1": pytest.approx(f1)}
+    assert score("own", prediction, ["something else", gold])["em"] == em
+
+
+@pytest.mark.parametrize("prediction", ["Betty Cohen", "the town of Tolen", "yes", "Tolen-on-Osk", "U.S. 1,871"])
+def test_in_ascii_they_are_compared_as_hotpotqas(prediction):
+    for gold in ("Betty  Cohen!", "town of tolen", "no", "Tolen on Osk", "the US, 1871"):
+        assert score("own", prediction, [gold]) == score("hotpotqa", prediction, [gold])
+
+
 def test_deepnote_accuracy_looks_for_the_gold_unnormalised():
     assert score("deepnote", "It was BETTY COHEN, I think.", ["Betty Cohen"])["acc"] == 1.0
     assert score("deepnote", "It was Betty  Cohen", ["Betty Cohen"])["acc"] == 0.0

@@ -12,6 +12,7 @@ from notewriter.evaluation.metrics import (
     multihoprag,
     musique,
     nq,
+    own,
     popqa,
     ruler,
     strategyqa,
@@ -28,6 +29,7 @@ FAMILIES: Plugins[Family] = Plugins(
     "metrics",
     Family,
     {
+        "own": own.FAMILY,
         "hotpotqa": hotpotqa.FAMILY,
         "2wikimultihopqa": two_wiki_multihop_qa.FAMILY,
         "musique": musique.FAMILY,

@@ -36,10 +36,14 @@ def exact_match(prediction: str, gold: str) -> float:
 
 def verdict_f1(prediction: str, gold: str) -> float:
     """Token F1 without partial credit where either side is just yes, no or noanswer (HotpotQA)."""
-    left, right = normalise(prediction), normalise(gold)
+    return verdict_f1_of(normalise(prediction), normalise(gold))
+
+
+def verdict_f1_of(left: str, right: str) -> float:
+    """The same of two texts in a normal form, with spaces between their words."""
     if left != right and (left in _VERDICTS or right in _VERDICTS):
         return 0.0
-    return token_f1(prediction, gold)
+    return f1_of(left.split(), right.split())
 
 
 def empty_aware_f1(prediction: str, gold: str) -> float:
