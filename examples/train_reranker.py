@@ -6,7 +6,7 @@
 The supporting passages of a question are relevant; others, drawn from the passages that would be reranked, are not.
 400 questions were too few for an encoder, whose order became worse (docs/results.md): with so few, start from a
 published reranker. Questions in `--held_out`, a file with an id per line, are left out, so that the reranker can be
-measured on them (`notewriter retrieval-eval --ids`).
+measured on them (`notewriter evaluate --chains ... --ids`).
 """
 
 import argparse

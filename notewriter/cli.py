@@ -26,10 +26,6 @@ COMMANDS = {
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
     "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
-    "retrieval-eval": (
-        "notewriter.results.retrieval_eval",
-        "measure the quality and speed of retrievers",
-    ),
     "pairs": ("notewriter.data.build_pairs", "roll out methods with a teacher and label preference pairs"),
     "cloze": ("notewriter.data.cloze", "make questions of a corpus's own words, to learn from before real ones"),
     "gold": ("notewriter.data.build_gold", "write conversations for SFT from the gold evidence, as a warm start"),
@@ -41,7 +37,7 @@ COMMANDS = {
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
-    "evaluate": ("notewriter.evaluation.evaluate", "run a method over a benchmark and score it"),
+    "evaluate": ("notewriter.evaluation.evaluate", "run a method, or retrievers alone, over a benchmark and score it"),
     "table": (
         "notewriter.experiments.table",
         "evaluate a paper's table and write it beside its values",
@@ -52,12 +48,14 @@ COMMANDS = {
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.results.compare_runs", "compare two runs over the same questions"),
-    "worth": ("notewriter.results.worth", "measure what notes are worth beside notes that no model wrote"),
     "fit-control": (
         "notewriter.evaluation.fit_control",
         "fit a note-writer that is no language model, to compare with",
     ),
-    "report": ("notewriter.results.report", "write an HTML report on one or more runs"),
+    "report": (
+        "notewriter.results.report",
+        "write an HTML report on runs, and on what their notes are worth",
+    ),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (
@@ -67,6 +65,12 @@ COMMANDS = {
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
+
+SUCCESSORS = {
+    "worth": "notewriter report --worth --runs RUN...",
+    "retrieval-eval": "notewriter evaluate --chains '{NAME: [{index: PATH}]}'",
+}
+"""A command that there is no more -> what does its work."""
 
 SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model")}
 """The words that come first in some commands, for completion."""
@@ -121,6 +125,8 @@ def _dispatch() -> None:
         else:
             # Imported here so that one stage does not wait for another's libraries.
             importlib.import_module(module).main(rest)
+    elif name in SUCCESSORS:
+        raise UserError(f"{name} is no command any more; use: {SUCCESSORS[name]}")
     else:
         raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}, completion")
 

@@ -37,8 +37,8 @@ COMMANDS = {
     "corpus": ["corpus", "--source", "folder", "--path", "documents", "--output_dir", "corpus"],
     "index": ["index", "--path", "corpus.jsonl", "--index", "index"],
     "evaluate": ["evaluate", "--config", "evaluate.yaml"],
-    "retrieval-eval": [
-        *("retrieval-eval", "--dataset", "jsonl", "--path", "questions.jsonl", "--output_dir", "retrieval"),
+    "evaluate --chains": [
+        *("evaluate", "--dataset", "jsonl", "--path", "questions.jsonl", "--output_dir", "retrieval"),
         *("--chains", '{"bm25": [{"index": "index"}]}'),
     ],
     "judge": ["judge", "--config", "judge.yaml"],
@@ -159,7 +159,7 @@ def arguments_of(command: str) -> list[type]:
 
     with mock.patch.object(config, "parser_of", asked):
         try:
-            importlib.import_module(cli.COMMANDS[command][0]).main([])
+            importlib.import_module(cli.COMMANDS[command.split()[0]][0]).main([])
         except _Asked as found:
             types: list[type] = found.args[0]
             return types

@@ -317,13 +317,13 @@ OPTIONS: list[tuple[str, list[str], list[str]]] = [
     ("corpus", ["--split", "verses"], ["split"]),
     ("corpus", ["--size", "0"], ["size: 0 is too small"]),
     ("corpus", ["--overlap", NUMBER], ["overlap"]),
-    ("retrieval-eval", ["--top_k", "0"], ["top_k[0]: 0 is too small"]),
-    ("retrieval-eval", ["--chains", '{"a": 3}'], ["chains"]),
-    ("retrieval-eval", ["--chains", '{"a": [{"index": "absent"}]}'], ["chains"]),
+    ("evaluate --chains", ["--depths", "0"], ["depths[0]: 0 is too small"]),
+    ("evaluate --chains", ["--chains", '{"a": 3}'], ["chains"]),
+    ("evaluate --chains", ["--chains", '{"a": [{"index": "absent"}]}'], ["chains"]),
     ("evaluate", ["--retriever", '{"index": "index"}'], ["index and retriever are both given"]),
     *(
         (
-            "retrieval-eval",
+            "evaluate --chains",
             ["--output_dir", f"new {next(iter(part))}", "--chains", json.dumps({"chain": [{"index": "index"}, part]})],
             [problem],
         )
@@ -470,7 +470,7 @@ READ_BY = {
     "questions.jsonl": ["evaluate"],
     "corpus.jsonl": ["index"],
     "corpus/manifest.json": ["corpus"],
-    "retrieval/searches.jsonl": ["retrieval-eval"],
+    "retrieval/searches.jsonl": ["evaluate --chains"],
     "world/world.json": ["world"],
 }
 

@@ -141,6 +141,8 @@ def test_as_a_process_it_ends_with_one_line_and_code_2(tmp_path):
     script = "from notewriter.cli import main; main()"
     for argv, problem in (
         (["evalute"], "error: unknown command 'evalute'; choose one of: "),
+        (["worth", "--runs", "run"], "error: worth is no command any more; use: notewriter report --worth --runs"),
+        (["retrieval-eval"], "error: retrieval-eval is no command any more; use: notewriter evaluate --chains"),
         (["index", "--path", "absent.jsonl", "--index", "i"], "error: absent.jsonl: cannot be read"),
     ):
         done = subprocess.run([sys.executable, "-c", script, *argv], capture_output=True, text=True, cwd=tmp_path)

@@ -195,7 +195,7 @@ OTHERS = {
 ALL = COMMANDS | OTHERS
 
 READ_BY = {
-    "questions.jsonl": ["evaluate", "evaluate anew", "pairs anew", "chains anew", "retrieval-eval"],
+    "questions.jsonl": ["evaluate", "evaluate anew", "pairs anew", "chains anew", "evaluate --chains"],
     "corpus.jsonl": ["index anew"],
     "evaluate.yaml": ["evaluate", "evaluate anew"],
     "priced.yaml": ["evaluate priced"],
@@ -224,7 +224,7 @@ READ_BY = {
     "tiny/train.parquet": ["preflight dpo"],
     "chains/rollouts.jsonl": ["chains"],
     "chains/train.parquet": ["inspect chains", "preflight sft"],
-    "retrieval/searches.jsonl": ["retrieval-eval"],
+    "retrieval/searches.jsonl": ["evaluate --chains"],
     "world/world.json": ["world"],
     "pipeline.yaml": ["pipeline"],
     "results.yaml": ["results"],

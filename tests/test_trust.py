@@ -31,7 +31,7 @@ from notewriter.evaluation.metrics import FAMILIES
 from notewriter.experiments import lineage
 from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
-from notewriter.results import worth
+from notewriter.results import report
 
 CODE = "evil.py:X"
 KEY, SECRET = "KEY_OF_ANOTHER_SERVICE", "not-a-real-key-0123456789"
@@ -53,8 +53,8 @@ READ_BY = {
     "noted": {
         "compare": ["compare", "--before", "noted", "--after", "noted"],
         "report": ["report", "--runs", "noted", "--output", "report.html"],
-        "worth": ["worth", "--runs", "noted"],
-        "worth without a search": ["worth", "--runs", "noted", "--further", "0"],
+        "report --worth": ["report", "--worth", "--runs", "noted"],
+        "report --worth without a search": ["report", "--worth", "--runs", "noted", "--further", "0"],
         "fit-control": ["fit-control", "--runs", "noted", "--output", "weights.json"],
         "overlap": ["overlap", "--data", "chains", "--runs", "noted"],
         "results": ["results", "results.yaml", "--output", "results.md"],
@@ -236,16 +236,16 @@ def test_worth_searches_in_a_retriever_of_its_own_or_in_the_local_index_of_the_r
 ) -> None:
     monkeypatch.chdir(place)
     with caplog.at_level(logging.INFO):
-        worth.main(["--runs", "noted"])
+        report.main(["--worth", "--runs", "noted"])
     assert "noted: searched again in {'index': 'index'}, as its config.yaml names it" in caplog.text
     path = place / "noted/config.yaml"
     remote = {"index": None, "retriever": [{"index": "index"}, {"url": elsewhere.url}]}
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | remote))
     with pytest.raises(UserError, match=r"noted/config.yaml: retriever: url: an address .* --index or --retriever"):
-        worth.main(["--runs", "noted"])
-    worth.main(["--runs", "noted", "--index", "index"])
+        report.main(["--worth", "--runs", "noted"])
+    report.main(["--worth", "--runs", "noted", "--index", "index"])
     assert not elsewhere.requests
-    assert "in the retriever of this command" in (place / "worth.html").read_text()
+    assert "in the retriever of this command" in (place / "report.html").read_text()
 
 
 def test_lineage_tells_what_the_run_recorded_of_a_server(place: Path, elsewhere: Service) -> None:
@@ -313,7 +313,7 @@ def test_a_run_of_ones_own_is_compared_when_its_code_is_named_again(
         for name in [name for name in table if name.startswith("mine.py:")]:
             del table[name]
     commands = {
-        "worth": ["worth", "--runs", "own"],
+        "report --worth": ["report", "--worth", "--runs", "own"],
         "overlap": ["overlap", "--data", "chains", "--runs", "own"],
         "compare": ["compare", "--before", "own", "--after", "own"],
         "report": ["report", "--runs", "own", "--output", "report.html"],

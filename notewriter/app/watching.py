@@ -12,17 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from notewriter.app.application import Render
-from notewriter.artifacts import run_record, statistics
+from notewriter.artifacts import best_checkpoint, run_record, statistics
 from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.rollouts import JOURNAL
 from notewriter.evaluation.catalogue import HEADLINE, metric_named
-from notewriter.evaluation.checkpoints import CURVES
 from notewriter.experiments.run import RESULTS, Pipeline, read_pipeline
 from notewriter.experiments.slurm import states
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import find
 from notewriter.models.prices import SPENT, spent_in
+from notewriter.results.checkpoints import curves as scores_curves
 from notewriter.rollouts.rehearsal import estimated
 from notewriter.training.publishing.curves import curves, newest_log
 
@@ -232,7 +232,8 @@ def _chart(folder: Path, name: str) -> bytes:
     """A chart of a run as SVG; empty where there is nothing to draw, or a fact of the run says that it is damaged."""
     try:
         if name == "scores":
-            return (folder / CURVES).read_bytes() if (folder / CURVES).is_file() else b""
+            evaluated = (folder / best_checkpoint.NAME).is_file()
+            return scores_curves(folder).encode("utf-8", "replace") if evaluated else b""
         return curves(folder).encode("utf-8", "replace")
     except (UserError, OSError):
         return b""

@@ -11,11 +11,12 @@ from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.metrics import Metrics
 from notewriter.evaluation import checkpoints
 from notewriter.evaluation.checkpoints import CheckpointArguments
-from notewriter.evaluation.evaluating import EvaluateArguments, checked, run
+from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments, checked, run
 from notewriter.evaluation.notes import ANSWER, FACTS
+from notewriter.evaluation.searching import ChainsArguments, evaluate_chains
 from notewriter.ground.config import command_line, parse
+from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
-from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import Kept, Wanted, keep
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse, report
@@ -23,15 +24,24 @@ from notewriter.rollouts.replies import in_words
 
 
 def main(argv: list[str]) -> None:
-    """Evaluate a model, or the checkpoints of a training run one after another."""
-    arguments, models, resume, dry, costs, sweep = parse(
-        [EvaluateArguments, ModelArguments, ResumeArguments, DryRunArguments, CostArguments, CheckpointArguments],
+    """Evaluate a model, the checkpoints of a training run one after another, or chains of retrievers."""
+    arguments, models, costs, resume, dry, sweep, wanted = parse(
+        [*OPTIONS, ResumeArguments, DryRunArguments, CheckpointArguments, ChainsArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,
     )
 
     command = command_line("notewriter evaluate", argv)
+    if wanted.chains:
+        if dry.dry_run:
+            raise UserError("dry_run and chains are both set; chains call no model, and cost nothing")
+        found = evaluate_chains(arguments, models, wanted, command)
+        for name, chain in found.chains.items():
+            shown = [f"{measure} {interval.text()}" for measure, interval in chain.measures.items()]
+            sys.stdout.write(f"{name}: {', '.join(shown)}; {chain.milliseconds['p50']:,.2f} ms (median)\n")
+        sys.stdout.write(f"the whole: notewriter report --runs {arguments.output_dir}\n")
+        return
 
     def one(arguments: EvaluateArguments, models: ModelArguments) -> Metrics | None:
         """Evaluate one model and print its scores; None after a dry run."""
@@ -61,8 +71,8 @@ def main(argv: list[str]) -> None:
                 return
             metrics[step] = result
     best = checkpoints.compare(paths, metrics, sweep.best_by, output)
-    curves = output / checkpoints.CURVES
-    sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; curves in {curves}\n")
+    curves = f"curves: notewriter report --runs {output}"
+    sys.stdout.write(f"best by {best.metric}: {best.checkpoint}, {best.score.text()}; {curves}\n")
 
 
 def _serve_adapters(paths: list[Path], models: ModelArguments, output: Path, servers: Kept) -> None:

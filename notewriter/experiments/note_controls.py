@@ -21,7 +21,7 @@ def without_a_model(experiment: Experiment) -> str:
         beside: dict[str, dict[str, Comparison]] = {}
         for cell in experiment.cells:
             try:
-                beside[cell] = against_controls([run.folder for run in experiment.runs[cell, name].values()])
+                beside[cell] = against_controls([*experiment.runs[cell, name].values()])
             except UserError as error:
                 missing.append(f"- {cell}, {title}: not shown; {error}")
         tables += [

@@ -8,13 +8,10 @@ from notewriter.experiments.experiment import BEST, Experiment
 from notewriter.ground.records import Question
 from notewriter.ground.text import first_words, words_in
 from notewriter.pages import charts
-from notewriter.results.measures import measure, score
+from notewriter.results.measures import CURVE, measure, score
 
 PLOTS = 2
 """How many of the metrics that are shares have a plot of their own, from the first on; its axis ends at 1."""
-
-CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
-"""Words at which the curves of facts are drawn."""
 
 
 def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:

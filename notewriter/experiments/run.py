@@ -57,7 +57,6 @@ RESULTS = {
     "results": ("--output", ""),
     "fit-control": ("--output", ""),
     "cloze": ("--output", ""),
-    "worth": ("--output", ""),
     "inspect": ("--output", ""),
     "merge": ("--output_dir", "config.json"),
 }

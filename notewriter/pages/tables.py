@@ -105,7 +105,10 @@ def aligned(tables: Sequence[Table]) -> str:
 
 def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     columns = []
-    for number, column in enumerate(zip(header, *rows, strict=True)):
+    for number, column in enumerate(map(list, zip(header, *rows, strict=True))):
+        if number and any(cell.endswith(" *") for cell in column):
+            # So that the numbers stand below each other.
+            column = [cell if cell.endswith(" *") else f"{cell}  " for cell in column]
         width = max(map(len, column))
         columns.append([cell.rjust(width) if number else cell.ljust(width) for cell in column])
     rule = ["-" * (len(cells[0]) + 1) + (":" if number else "-") for number, cells in enumerate(columns)]

@@ -2,13 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
-from notewriter.artifacts.metrics import Interval, read_metrics
-from notewriter.artifacts.predictions import COSTS, Prediction, read_predictions
+from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.predictions import COSTS, Cost, Prediction
 from notewriter.evaluation.statistics import (
     FLOOR,
     TwoWay,
@@ -50,10 +50,10 @@ Comparison = dict[str, Paired]
 """Score or cost -> its values on both sides."""
 
 
-def compare(before: list[Path], after: list[Path]) -> Comparison:
-    """Compare run folders on the questions they share, by the scores and costs that all of them have.
+def compare(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
+    """Compare runs on the questions they share, by the scores and costs that all of them have.
 
-    Several folders on one side are one configuration under several seeds. Differences are `after - before`, paired by
+    Several runs on one side are one configuration under several seeds. Differences are `after - before`, paired by
     question, with 95% bootstrap intervals and p-values corrected for the number of scores.
 
     Raises:
@@ -78,7 +78,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     ]
 
 
-def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
+def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
     """`compare` with uncorrected p-values (`paired_p_value`).
 
     Raises:
@@ -86,47 +86,48 @@ def compare_uncorrected(before: list[Path], after: list[Path]) -> Comparison:
             question, or an id that stands for different questions.
     """
     runs = [*before, *after]
-    read = [read_predictions(run / "predictions.jsonl") for run in runs]
-    check_comparable(runs, [read_metrics(run / "metrics.json").family for run in runs], read)
-    shared = [question for question in read[0] if all(question in predictions for predictions in read)]
+    check_comparable(runs)
+    shared = [id for id in runs[0].predictions if all(id in run.predictions for run in runs)]
     if not shared:
-        folders = " and ".join(map(str, runs))
+        folders = " and ".join(str(run.folder) for run in runs)
         raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
 
+    def sides(value: Callable[[Prediction], float], ids: Sequence[str]) -> Paired:
+        left, right = ([[value(run.predictions[id]) for id in ids] for run in side] for side in (before, after))
+        return compare_scores(left, right)
+
     comparison: Comparison = {}
-    for metric in dict.fromkeys(metric for question in shared for metric in read[0][question].scores):
-        scored = [each for each in shared if all(metric in predictions[each].scores for predictions in read)]
-        if scored:
-            scores = [[predictions[each].scores[metric] for each in scored] for predictions in read]
-            comparison[metric] = compare_scores(scores[: len(before)], scores[len(before) :])
-    for cost in COSTS:
-        costs = [[float(predictions[each].cost(cost)) for each in shared] for predictions in read]
-        comparison[cost] = compare_scores(costs[: len(before)], costs[len(before) :])
-    return comparison
+    for metric in dict.fromkeys(metric for id in shared for metric in runs[0].predictions[id].scores):
+        if scored := [id for id in shared if all(metric in run.predictions[id].scores for run in runs)]:
+            comparison[metric] = sides(partial(_score, metric), scored)
+    return comparison | {cost: sides(partial(_cost, cost), shared) for cost in COSTS}
 
 
-def check_comparable(runs: Sequence[Path], families: Sequence[str], read: Sequence[Mapping[str, Prediction]]) -> None:
+def _score(name: str, of: Prediction) -> float:
+    return of.scores[name]
+
+
+def _cost(name: Cost, of: Prediction) -> float:
+    return float(of.cost(name))
+
+
+def check_comparable(runs: Sequence[Run]) -> None:
     """Check that all runs have one metric family and mean one question by an id.
-
-    Args:
-        runs: what the runs are called in an error.
-        families: the metric family of each.
-        read: the predictions of each.
 
     Raises:
         UserError: they do not; names two of the runs.
     """
     first, *others = runs
-    for run, family, predictions in zip(others, families[1:], read[1:], strict=True):
-        if family != families[0]:
+    for run in others:
+        if run.family != first.family:
             raise UserError(
-                f"{first} was scored by {families[0]!r} and {run} by {family!r}, whose rules differ; "
-                "evaluate both with one metric family"
+                f"{first.folder} was scored by {first.family!r} and {run.folder} by {run.family!r}, whose rules "
+                "differ; evaluate both with one metric family"
             )
-        for question in read[0].keys() & predictions.keys():
-            if read[0][question].question != predictions[question].question:
+        for id in first.predictions.keys() & run.predictions.keys():
+            if first.predictions[id].question != run.predictions[id].question:
                 raise UserError(
-                    f"{first} and {run}: question {question!r} has a different text in each; "
+                    f"{first.folder} and {run.folder}: question {id!r} has a different text in each; "
                     "evaluate both on one question file"
                 )
 
@@ -206,7 +207,7 @@ def difference(name: str, before: Runs, after: Runs) -> Difference | None:
     pairs = paired(before, after)
     runs = [run for side in zip(*pairs, strict=True) for run in side]
     if runs:
-        check_comparable(*zip(*((run.folder, run.family, run.predictions) for run in runs), strict=True))
+        check_comparable(runs)
     values = [(by_question(name, one), by_question(name, other)) for one, other in pairs]
     shared = [id for id in (values[0][0] if values else ()) if all(id in one and id in other for one, other in values)]
     if not shared:

@@ -11,14 +11,15 @@ from typing import Annotated
 
 from annotated_types import Interval, MinLen
 
-from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import SENTENCES
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import aligned
-from notewriter.results.compare import Comparison, compare_uncorrected, corrected, p_value_text
+from notewriter.results.compare import Comparison, compare
 from notewriter.results.examples import examples
-from notewriter.results.without_a_model import against_constants, against_controls, beside_table
+from notewriter.results.runs import Run
+from notewriter.results.tables import EXPLANATION, beside_table, comparison_table
+from notewriter.results.without_a_model import against_constants, against_controls
 
 
 @dataclass
@@ -52,43 +53,22 @@ def format_table(
     `controls` and `constants` are those of `against_controls` and `against_constants`, each a table of its own.
     """
     controls, constants = controls or {}, constants or {}
-    parts = [_table(comparison)]
+    parts = [aligned([comparison_table("", ((name, name, paired) for name, paired in comparison.items()))])]
     if controls:
-        _, header, rows = beside_table("", controls, "after")
         rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in controls)
         parts += [
             "Notes without a model, at as many words as those of the run after:\n",
-            aligned([("", header, rows)]),
+            aligned([beside_table("", controls, "after")]),
+            f"{rules}.\n",
         ]
-        parts += [f"{rules}.\n"]
     if constants:
-        _, header, rows = beside_table("", constants, "after")
-        parts += ["Always the same answer:\n", aligned([("", header, rows)])]
-    all_paired = [paired for each in (comparison, *controls.values(), *constants.values()) for paired in each.values()]
-    explanation = (
-        "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores "
-        "are 0 or 1, else a permutation test, corrected for the number of scores (Holm)"
-        + (", of each table apart." if controls or constants else ".")
-    )
-    if any(deviation is not None for paired in all_paired for deviation in paired.deviations):
+        parts += ["Always the same answer:\n", aligned([beside_table("", constants, "after")])]
+    explanation = EXPLANATION + (", of each table apart." if controls or constants else ".")
+    if any(deviation is not None for paired in comparison.values() for deviation in paired.deviations):
         explanation += (
             "\n± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."
         )
     return "\n".join([*parts, explanation])
-
-
-def _table(comparison: Comparison) -> str:
-    rows = []
-    for metric, paired in comparison.items():
-        places = metric_named(metric).decimals
-        means = [
-            f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
-            for mean, deviation in zip((paired.before, paired.after), paired.deviations, strict=True)
-        ]
-        difference = paired.difference.text(places, "+") + (" *" if paired.difference.excludes_zero else "  ")
-        p_value = p_value_text(metric, paired.p_value, paired.at_floor)
-        rows.append([metric, *means, difference, p_value, str(paired.questions)])
-    return aligned([("", ["metric", "before", "after", "difference [95% interval]", "p", "questions"], rows)])
 
 
 def main(argv: list[str]) -> None:
@@ -99,17 +79,16 @@ def main(argv: list[str]) -> None:
         prog="notewriter compare",
         description="Compare runs question by question: means, and the difference with its 95% interval and p-value.",
     )
-    after = list(map(Path, arguments.after))
-    comparison = compare_uncorrected(list(map(Path, arguments.before)), after)
+    before, after = ([Run(Path(folder)) for folder in side] for side in (arguments.before, arguments.after))
+    comparison = compare(before, after)
     controls, constants, reason, notes = {}, {}, "", ""
     try:
         constants = against_constants(after)
         controls = against_controls(after)
         if arguments.examples:
-            notes = examples(Path(arguments.before[0]), after[0], arguments.examples)
+            notes = examples(before[0], after[0], arguments.examples)
     except UserError as error:
         reason = f"Without a model: not shown. {error}\n"
-    (comparison,) = corrected([comparison])
     sys.stdout.write(format_table(comparison, controls, constants) + "\n" + reason)
     if notes:
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")

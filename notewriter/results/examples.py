@@ -1,15 +1,13 @@
 """Notes of two runs on the same questions, beside the best note without a model at as many words."""
 
-from pathlib import Path
-
-from notewriter.artifacts.predictions import read_predictions
-from notewriter.evaluation.controls import CONTENDERS, control_notes, readings
+from notewriter.evaluation.controls import CONTENDERS, control_notes
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.digests import drawn
+from notewriter.results.runs import Run
 from notewriter.results.without_a_model import best_control
 
 
-def examples(before: Path, after: Path, number: int) -> str:
+def examples(before: Run, after: Run, number: int) -> str:
     """The notes on the `number` shared questions whose ids have the smallest hashes, each with its share of the facts.
 
     The control is the one with the highest mean over all questions of the run after; empty where nothing has a note.
@@ -17,8 +15,7 @@ def examples(before: Path, after: Path, number: int) -> str:
     Raises:
         UserError: as `controls.readings`.
     """
-    read = {each.question.id: each for each in readings(after)}
-    earlier = read_predictions(before / "predictions.jsonl")
+    read = {each.question.id: each for each in after.read}
     notes = control_notes([*read.values()], CONTENDERS) if read else {}
     scores = {
         name: {id: note_scores(note, read[id].question) for id, note in by_question.items()}
@@ -26,9 +23,9 @@ def examples(before: Path, after: Path, number: int) -> str:
     }
     best = best_control(scores, FACTS)
     parts = []
-    for id in drawn(read.keys() & earlier.keys(), number):
+    for id in drawn(read.keys() & before.predictions.keys(), number):
         question = read[id].question
-        written = {"before": earlier[id].note, "after": read[id].note}
+        written = {"before": before.predictions[id].note, "after": read[id].note}
         written |= {best: notes[best][id]} if best else {}
         lines = [f"{_line(question.question)} ({_line(' | '.join(question.answers))})"]
         for name, note in written.items():

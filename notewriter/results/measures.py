@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction
-from notewriter.evaluation import next_search
+from notewriter.evaluation import likelihood, next_search, notes
 from notewriter.evaluation.catalogue import HEADLINE, METRICS, metric_named
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
@@ -145,6 +145,22 @@ def measure(name: str) -> Measure:
     """The measure of that name; of one that is not in the catalogue, the score of that name in predictions.jsonl."""
     return MEASURES.get(name) or _scored(metric_named(name))
 
+
+HEADS = {
+    notes.WORDS: "words",
+    notes.FACTS: "facts",
+    **{f"{notes.FACTS}_{words}": f"facts in {words}" for words in notes.BUDGETS},
+    notes.ANSWER: "answer",
+    **{f"{notes.ANSWER}_{words}": f"answer in {words}" for words in notes.BUDGETS},
+    notes.DENSITY: "density",
+    **dict(zip((each.name for each in next_search.METRICS), ("answer found next", "passages found next"), strict=True)),
+    likelihood.LIKELIHOOD.name: "likelihood",
+    likelihood.YES_NO.name: "likelihood, yes or no",
+}
+"""Measure of a note -> the short head of its column, in the order of the columns."""
+
+CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
+"""Words of notes at which curves are drawn."""
 
 Wanted = Callable[[Prediction], bool]
 """Tells the questions that count."""

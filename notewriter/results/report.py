@@ -1,4 +1,10 @@
-"""`notewriter report`: one HTML page about any number of runs: scores, differences from the first, every trace."""
+"""`notewriter report`: one HTML page about any number of runs: scores, differences from the first, every trace.
+
+    notewriter report --runs runs/base runs/dpo --output report.html
+    notewriter report --runs runs/base runs/dpo --worth --choose_on runs/train
+
+Besides runs it shows what else `evaluate` writes: the folder of `--checkpoints`, with its curves, and of `--chains`.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -7,21 +13,27 @@ from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Interval, MinLen
+from markupsafe import Markup
 
+from notewriter.artifacts import best_checkpoint, retrieval
 from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.controls import SENTENCES, SHOWN
-from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.pages import packed, write_page
-from notewriter.pages.tables import Table, html, latex, markdown
-from notewriter.results import tables
-from notewriter.results.measures import headline, measured
-from notewriter.results.runs import read_runs
+from notewriter.models.roles import ModelArguments
+from notewriter.pages import packed
+from notewriter.results.checkpoints import curves
+from notewriter.results.measures import measured
+from notewriter.results.page import Section, write, write_latex, write_markdown
+from notewriter.results.retrieval import retrieval_tables
+from notewriter.results.runs import Run, read_runs
+from notewriter.results.sections import sections_of
 from notewriter.results.traces import CHUNK, index, pack, questions_of, words
+from notewriter.results.worth import WorthArguments, worth_section
 
 logger = logging.getLogger(__name__)
+
+TITLE = "Notewriter report"
 
 ROOM_FOR_TABLES = 300_000
 """Characters of the page that are neither list, search index nor traces."""
@@ -32,16 +44,17 @@ class ReportArguments:
     """What the report is about, and where it is written."""
 
     runs: Annotated[list[str], MinLen(1)] = field(
-        metadata={"help": "run folders that `evaluate` wrote; the first is the baseline for all others"}
+        metadata={"help": "folders that `evaluate` wrote; the first run is the baseline for all others"}
     )
     output: str = field(
         default="report.html", metadata={"help": "the HTML file to write; it needs no other file and no network"}
     )
     markdown: str | None = field(
-        default=None, metadata={"help": "also write the tables of scores and differences to this Markdown file"}
+        default=None,
+        metadata={"help": "also write the tables of scores and differences to this Markdown file, plots beside it"},
     )
     latex: str | None = field(
-        default=None, metadata={"help": "also write them to this file as LaTeX (needs the package booktabs)"}
+        default=None, metadata={"help": "also write their tables to this file as LaTeX (needs the package booktabs)"}
     )
     max_megabytes: Annotated[int, Interval(ge=1)] = field(
         default=30,
@@ -53,16 +66,25 @@ class ReportArguments:
 
 def main(argv: list[str]) -> None:
     """Write the report, and its tables as text."""
-    (arguments,) = parse(ReportArguments, argv, prog="notewriter report", description=__doc__)
+    arguments, worth, models = parse(
+        [ReportArguments, WorthArguments, ModelArguments], argv, prog="notewriter report", description=__doc__
+    )
     output = Path(arguments.output)
-    written = write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes)
-    for path, rendered in ((arguments.markdown, markdown), (arguments.latex, latex)):
-        if path:
-            jsonl.write_text(path, [rendered(written)])
+    sections = write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes, worth, models)
+    if arguments.markdown:
+        write_markdown(Path(arguments.markdown), TITLE, [], sections)
+    if arguments.latex:
+        write_latex(Path(arguments.latex), sections)
     logger.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
 
 
-def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30) -> list[Table]:
+def write_report(
+    folders: Sequence[Path],
+    output: Path,
+    max_megabytes: int = 30,
+    worth: WorthArguments | None = None,
+    models: ModelArguments | None = None,
+) -> list[Section]:
     """Write one self-contained HTML page about run folders; the first is the baseline.
 
     The list of questions, the search index and the traces are embedded as compressed blocks that the page unpacks on
@@ -72,8 +94,15 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
     Model text is escaped in the tables, and embedded as JSON for the trace viewer, whose script inserts it as text
     only. The page's content security policy forbids all network requests.
 
+    Args:
+        folders: of runs, of evaluated checkpoints, of evaluated chains of retrievers.
+        output: the file.
+        max_megabytes: the size of the page, in millions of characters.
+        worth: whether and how it is measured what the notes are worth.
+        models: the reader of the notes, if they name one.
+
     Returns:
-        The tables of scores, of differences and of what no model wrote.
+        The sections of the page.
 
     Raises:
         UserError: no run, a run given twice, files of a run that are missing or malformed, or an output that cannot
@@ -81,14 +110,46 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
     """
     if not folders:
         raise UserError("--runs is empty; give at least one folder that `notewriter evaluate` wrote")
-    runs = read_runs(folders)
-    limit = max_megabytes * 1_000_000
-    traces = pack(runs, limit)
-    questions = questions_of(runs)
-    blocks = {
-        "index": packed(index(runs, questions, traces)),
-        "words": packed(words(runs, questions)),
-    }
+    of_runs: list[Path] = []
+    others: list[Section] = []
+    for folder in folders:
+        if (folder / best_checkpoint.NAME).is_file():
+            best = best_checkpoint.read_best_checkpoint(folder)
+            of_runs += [folder / Path(each.checkpoint).name for each in best.checkpoints]
+            title = f"Checkpoints in {folder}: the best is {Path(best.checkpoint).name}, {best.score.text()}"
+            others.append(Section(f"checkpoints-{len(others)}", title, [Markup(curves(folder))]))
+        elif (folder / retrieval.NAME).is_file():
+            tables = retrieval_tables(retrieval.read_retrieval(folder))
+            others.append(Section(f"retrieval-{len(others)}", f"Retrieval in {folder}", tables))
+        else:
+            of_runs.append(folder)
+    runs = read_runs(of_runs)
+    sections = [*(sections_of(runs) if runs else []), *others]
+    if worth and worth.worth:
+        sections.append(worth_section(runs, worth, models or ModelArguments(), output.parent))
+    write(output, TITLE, _intro(runs), sections, _viewer(runs, max_megabytes * 1_000_000) if runs else None)
+    return sections
+
+
+def _intro(runs: Sequence[Run]) -> list[str]:
+    """How to read the page, and what the scores and costs mean."""
+    intro = ["Ranges are 95% bootstrap intervals over the questions."]
+    if len(runs) > 1:
+        intro[0] += f" Differences are against {runs[0].label}."
+        intro[0] += " ▲ and ▼ mark values that are higher or lower, with an interval that excludes zero: green is "
+        intro[0] += "better, red is worse, counts are neutral."
+    meanings = {metric.label: metric.meaning for metric in map(metric_named, (*measured(runs), *COSTS))}
+    listed = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(*each) for each in meanings.items() if runs and each[1]
+    )
+    what = Markup('<details><summary>What the scores and costs mean</summary><dl class="meanings">{}</dl></details>')
+    return [*intro, *([what.format(listed)] if listed else [])]
+
+
+def _viewer(runs: Sequence[Run], limit: int) -> dict[str, str]:
+    """The data of the viewer of questions and traces, in at most `limit` characters with the tables."""
+    traces, questions = pack(runs, limit), questions_of(runs)
+    blocks = {"index": packed(index(runs, questions, traces)), "words": packed(words(runs, questions))}
     fitting, whole = traces.fitting(limit - ROOM_FOR_TABLES - sum(map(len, blocks.values())))
     if whole < len(fitting):
         logger.warning(
@@ -96,26 +157,4 @@ def write_report(folders: Sequence[Path], output: Path, max_megabytes: int = 30)
             whole * CHUNK,
             sum(map(len, traces.places)),
         )
-    differences = tables.differences(runs)
-    scores = tables.scores(runs, differences)
-    without_a_model = tables.without_a_model(runs)
-    difference_tables = [tables.difference_table(each, runs) for each in differences]
-    write_page(
-        output,
-        Path(__file__).with_name("report.html.jinja"),
-        blocks | {f"traces-{number}": block for number, block in enumerate(fitting)},
-        html=html,
-        runs=runs,
-        meanings={metric_named(each).label: metric_named(each).meaning for each in (*measured(runs), *COSTS)},
-        scores=scores,
-        differences=list(zip(differences, difference_tables, strict=True)),
-        interval_chart=tables.interval_chart(runs),
-        headline=metric_named(headline(runs) or ""),
-        expense_chart=tables.expense_chart(runs),
-        without_a_model=without_a_model,
-        shown=SHOWN,
-        sentences=SENTENCES,
-        kinds=tables.kinds(runs),
-        stage_costs=tables.stage_costs(runs),
-    )
-    return [scores, *difference_tables, *without_a_model]
+    return blocks | {f"traces-{number}": block for number, block in enumerate(fitting)}

@@ -1,57 +1,44 @@
-"""`notewriter worth`: what the notes of finished runs are worth, beside notes without a model at as many words.
-
-    notewriter worth --runs runs/base runs/dpo --choose_on runs/train --output worth.html
+"""What the notes of finished runs are worth, beside notes without a model at as many words.
 
 Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, what one more search
-finds with the note as part of its query and, if a reader is named (--serve, or --base_url and --model), how much
-likelier the note makes the gold answer to it. The run's notes are compared with the best control of each measure.
+finds with the note as part of its query and, if a reader is named, how much likelier the note makes the gold answer to
+it. A run's notes are compared with the best control of each measure.
 """
 
 import contextlib
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 from markupsafe import Markup
 
-from notewriter.artifacts.metrics import read_metrics
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.controls import (
-    CEILING,
-    CONTENDERS,
-    OTHER,
-    SENTENCES,
-    Reading,
-    Scores,
-    control_notes,
-    readings,
-)
+from notewriter.evaluation.controls import CEILING, CONTENDERS, OTHER, SENTENCES, Reading, Scores, control_notes
 from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
-from notewriter.evaluation.next_search import FURTHER, Noted, searched_again
+from notewriter.evaluation.next_search import FURTHER, Noted, scores_of, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
-from notewriter.evaluation.next_search import scores_of as next_search_scores
-from notewriter.evaluation.notes import ANSWER, BUDGETS, DENSITY, FACTS, WORDS, note_quality, note_worth
-from notewriter.ground import jsonl
-from notewriter.ground.config import parse
+from notewriter.evaluation.notes import ANSWER, FACTS, note_quality, note_worth
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.text import first_words, is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
-from notewriter.pages import charts, write_page
-from notewriter.pages.tables import Table, html, markdown
-from notewriter.results.compare import Comparison, compare_scores, corrected, p_value_text
-from notewriter.results.without_a_model import best_control
-from notewriter.retrieval.chain import Part, parts_of
+from notewriter.pages import charts
+from notewriter.pages.tables import Table
+from notewriter.results.compare import Comparison, corrected
+from notewriter.results.measures import CURVE, HEADS
+from notewriter.results.page import Part, Section
+from notewriter.results.runs import Run
+from notewriter.results.tables import comparison_table
+from notewriter.results.without_a_model import ByQuestion, best_control, compared
+from notewriter.retrieval.chain import Part as Searched
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.controls import REGRESSION
 from notewriter.rollouts.regression import Regression, read_regression
-
-logger = logging.getLogger(__name__)
 
 OWN = "the run's notes"
 """What the writer of a run is called beside the controls."""
@@ -61,58 +48,43 @@ OWN_RETRIEVER = "default: the local indexes that the runs' folders name"
 
 CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
-COLUMNS = {
-    WORDS: "words",
-    FACTS: "facts",
-    **{f"{FACTS}_{words}": f"facts in {words}" for words in BUDGETS},
-    ANSWER: "answer",
-    **{f"{ANSWER}_{words}": f"answer in {words}" for words in BUDGETS},
-    DENSITY: "density",
-    **dict(zip((metric.name for metric in NEXT_METRICS), ("answer found next", "passages found next"), strict=True)),
-    LIKELIHOOD.name: "likelihood",
-    YES_NO.name: "likelihood, yes or no",
-}
-"""Measure -> the head of its column."""
-
 COMPARED = (f"{FACTS}_40", f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
 """The measures by which a run's notes are compared with the best control."""
-
-CURVE = (0, 5, 10, 20, 30, 40, 60, 80, 100)
-"""Words at which the curves of facts are drawn."""
 
 
 @dataclass
 class WorthArguments:
-    """Which notes are measured, and where the page is written."""
+    """How it is measured what the notes are worth."""
 
-    runs: Annotated[list[str], MinLen(1)] = field(
-        metadata={"help": "folders of finished runs of `evaluate`, of methods that keep a note"}
-    )
-    output: str = field(default="worth.html", metadata={"help": "the HTML file to write"})
-    markdown: str | None = field(
-        default=None, metadata={"help": "also write the page as Markdown, its plot as an SVG file beside it"}
+    worth: bool = field(
+        default=False,
+        metadata={
+            "help": "measure what the notes are worth beside notes without a model, of runs of methods that keep a "
+            "note; a model that is named (--serve, or --base_url and --model) reads them: how much likelier do they "
+            "make the gold answer?"
+        },
     )
     choose_on: str | None = field(
         default=None,
         metadata={
-            "help": "a finished run over training questions: the control to beat is the best one there, in each "
+            "help": "worth: a finished run over training questions: the control to beat is the best one there, in each "
             "measure; default: the best one on each run's own questions, as the page says"
         },
     )
     regression: str | None = field(
         default=None,
         metadata={
-            "help": "the file of a fitted control (`notewriter fit-control`), which joins the others; it must not be "
-            "fitted on any of these questions, nor on those of choose_on"
+            "help": "worth: the file of a fitted control (`notewriter fit-control`), which joins the others; it must "
+            "not be fitted on any of these questions, nor on those of choose_on"
         },
     )
     further: Annotated[int, Interval(ge=0)] = field(
-        default=FURTHER, metadata={"help": "passages that the next search adds; 0 searches nothing"}
+        default=FURTHER, metadata={"help": "worth: passages that the next search adds; 0 searches nothing"}
     )
-    index: list[str] | None = field(default=None, metadata=INDEX | {"help": f"{INDEX['help']}; {OWN_RETRIEVER}"})
+    index: list[str] | None = field(default=None, metadata=INDEX | {"help": f"worth: {INDEX['help']}; {OWN_RETRIEVER}"})
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     cut_at: Annotated[int, Interval(ge=1)] = field(
-        default=QUERY_WORDS, metadata={"help": "words of a note that the next search and the reader get"}
+        default=QUERY_WORDS, metadata={"help": "worth: words of a note that the next search and the reader get"}
     )
 
 
@@ -131,19 +103,46 @@ class Worth:
     scores: Scores
 
 
+def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelArguments, logs: Path) -> Section:
+    """The section of a page: the comparison with the best control, the curves of facts, a table for each run.
+
+    Args:
+        runs: the runs.
+        arguments: the options.
+        models: the reader, if they name one.
+        logs: the folder for its server's log.
+
+    Raises:
+        UserError: as `worth_of`.
+    """
+    reader = models if models.serve or models.base_url or models.models else None
+    fitted = read_regression(Path(arguments.regression)) if arguments.regression else None
+    searched = parts_of(arguments.index, arguments.retriever)
+    choosing = [Run(Path(arguments.choose_on))] if arguments.choose_on else []
+    with keep() if reader else contextlib.nullcontext():
+        measured = {
+            run.folder: worth_of(run, arguments.further, arguments.cut_at, reader, logs, fitted, searched)
+            for run in {run.folder: run for run in (*choosing, *runs)}.values()
+        }
+    worths = [measured[run.folder] for run in runs]
+    chosen = measured[choosing[0].folder] if choosing else None
+    parts: list[Part] = [*explanation(arguments, chosen), best_table(worths, chosen), Markup(curves(worths))]
+    return Section("worth", "What the notes are worth", [*parts, *map(writers_table, worths)])
+
+
 def worth_of(
-    run: Path,
+    run: Run,
     further: int,
     words: int,
     reader: ModelArguments | None,
     logs: Path,
     fitted: Regression | None = None,
-    searched: Sequence[Part] = (),
+    searched: Sequence[Searched] = (),
 ) -> Worth:
     """Measure the notes of a finished run and its controls.
 
     Args:
-        run: the run folder.
+        run: the run.
         further: passages that the next search adds; 0: none is made.
         words: where notes are cut for the next search and the reader.
         reader: how the frozen reader is reached; None: without likelihoods.
@@ -155,18 +154,17 @@ def worth_of(
         UserError: the run kept no notes, its questions or passages are not at hand, the regression was fitted on one of
             them, or the reader fails.
     """
-    read = readings(run)
-    if not read:
-        raise UserError(f"{run}: has no notes; name a run of a method that keeps one, such as deepnote")
+    if not run.read:
+        raise UserError(f"{run.folder}: has no notes; name a run of a method that keeps one, such as deepnote")
     names = [*CONTROLS, *([REGRESSION] if fitted else [])]
-    notes = {OWN: {each.question.id: each.note for each in read}, **control_notes(read, names, fitted=fitted)}
-    questions = {each.question.id: each.question for each in read}
+    notes = {OWN: {each.question.id: each.note for each in run.read}, **control_notes(run.read, names, fitted=fitted)}
+    questions = {each.question.id: each.question for each in run.read}
     scores = {
         writer: {id: note_worth(note, questions[id]) for id, note in by_question.items()}
         for writer, by_question in notes.items()
     }
     if further:
-        _add(scores, run_async(_next_search(run, read, notes, further, words, searched)))
+        _add(scores, run_async(_next_search(run, notes, further, words, searched)))
     if reader:
         yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
         gains = note_gains(notes, list(questions.values()), reader, logs, words)
@@ -177,21 +175,16 @@ def worth_of(
                 for writer, by_question in gains.items()
             },
         )
-    return Worth(read_metrics(run / "metrics.json").name, read, scores)
+    return Worth(run.label or run.metrics.name, run.read, scores)
 
 
 async def _next_search(
-    run: Path,
-    read: Sequence[Reading],
-    notes: Mapping[str, Mapping[str, str]],
-    further: int,
-    words: int,
-    searched: Sequence[Part],
+    run: Run, notes: Mapping[str, Mapping[str, str]], further: int, words: int, searched: Sequence[Searched]
 ) -> Scores:
-    async with searched_again(run, searched) as retriever:
+    async with searched_again(run.folder, searched) as retriever:
         return {
-            writer: await next_search_scores(
-                [Noted(each.question, each.passages, by_question[each.question.id]) for each in read],
+            writer: await scores_of(
+                [Noted(each.question, each.passages, by_question[each.question.id]) for each in run.read],
                 retriever,
                 k=further,
                 words=words,
@@ -208,16 +201,16 @@ def _add(scores: Scores, more: Scores) -> None:
 
 def writers_table(worth: Worth) -> Table:
     """A row for each writer with its mean in each measure."""
-    measures = [name for name in COLUMNS if any(name in each for each in worth.scores[OWN].values())]
+    measures = [name for name in HEADS if any(name in each for each in worth.scores[OWN].values())]
     rows = [
         [worth.label if writer == OWN else writer, *(_mean(by_question, name) for name in measures)]
         for writer, by_question in worth.scores.items()
     ]
     caption = f"{worth.label}: {len(worth.read)} questions, controls at as many words as its notes"
-    return caption, ["writer", *(COLUMNS[name] for name in measures)], rows
+    return caption, ["writer", *(HEADS[name] for name in measures)], rows
 
 
-def _mean(by_question: Mapping[str, Mapping[str, float]], measure: str) -> str:
+def _mean(by_question: ByQuestion, measure: str) -> str:
     values = [each[measure] for each in by_question.values() if measure in each]
     return f"{sum(values) / len(values):.{metric_named(measure).decimals}f}" if values else "–"
 
@@ -227,39 +220,21 @@ def best_table(worths: Sequence[Worth], chosen: Worth | None) -> Table:
 
     p-values are corrected for all rows. `chosen` is where the best control was chosen; None: on each run's questions.
     """
-    best = [
-        {name: control for name in COMPARED if (control := best_control(_controls(chosen or worth), name))}
-        for worth in worths
-    ]
+    names: list[dict[str, str]] = []
     comparisons: list[Comparison] = []
-    for worth, controls in zip(worths, best, strict=True):
-        comparison: Comparison = {}
-        for name, control in controls.items():
-            sides = [worth.scores[control], worth.scores[OWN]]
-            if shared := [id for id in sides[0] if all(name in side.get(id, {}) for side in sides)]:
-                comparison[name] = compare_scores(*([[side[id][name] for id in shared]] for side in sides))
-        comparisons.append(comparison)
-    rows = []
-    for worth, controls, comparison in zip(worths, best, corrected(comparisons), strict=True):
-        for name, paired in comparison.items():
-            places = metric_named(name).decimals
-            mark = " *" if paired.difference.excludes_zero else ""
-            rows.append(
-                [
-                    f"{worth.label}, {COLUMNS[name]}",
-                    f"{paired.after:.{places}f}",
-                    f"{controls[name]}: {paired.before:.{places}f}",
-                    paired.difference.text(places, "+") + mark,
-                    p_value_text(name, paired.p_value, paired.at_floor),
-                    str(paired.questions),
-                ]
-            )
-    header = ["run, measure", "its notes", "best control", "difference [95% interval]", "p (Holm)", "questions"]
-    return "Against the best note without a model", header, rows
-
-
-def _controls(worth: Worth) -> Scores:
-    return {writer: scores for writer, scores in worth.scores.items() if writer != OWN}
+    for worth in worths:
+        of = (chosen or worth).scores
+        controls = {writer: scores for writer, scores in of.items() if writer != OWN}
+        best = {name: control for name in COMPARED if (control := best_control(controls, name))}
+        found = {name: compared([worth.scores[each]], [worth.scores[OWN]], name) for name, each in best.items()}
+        comparisons.append({name: paired for name, paired in found.items() if paired})
+        names.append({name: f"{worth.label}, {HEADS[name]}, minus {control}" for name, control in best.items()})
+    rows = [
+        (labels[name], name, paired)
+        for labels, comparison in zip(names, corrected(comparisons), strict=True)
+        for name, paired in comparison.items()
+    ]
+    return comparison_table("Against the best note without a model", rows, ("best control", "its notes"))
 
 
 def curves(worths: Sequence[Worth]) -> str:
@@ -281,7 +256,7 @@ def _facts(worth: Worth, notes: Mapping[str, str], words: int) -> float:
 
 
 def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
-    """What the page says before its tables."""
+    """What the section says before its tables."""
     choice = (
         f"the one with the highest mean on the questions of {chosen.label} ({arguments.choose_on})"
         if chosen
@@ -290,6 +265,12 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
     )
     names = [*CONTROLS, *([REGRESSION] if arguments.regression else [])]
     rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in names)
+    found_next = (
+        f" Found next: what lies among the passages and {arguments.further} more, which are searched for with the "
+        f"note's first {arguments.cut_at} words and the question, in "
+        + ("the retriever of this command" if arguments.index or arguments.retriever else "each run's local index")
+        + "."
+    )
     return [
         "A note holds more the longer it is, whoever wrote it, and a rule that copies sentences writes notes too. "
         "Notes are worth something where they are above the best note without a model at as many words.",
@@ -300,47 +281,6 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         "Facts: the share of the supporting facts' words in the note, in all and in its first 20, 40 and 80 words, of "
         "controls too at no more words than the note. Answer: whether it holds a gold answer. Density: the share of "
         "its words that are words of the facts."
-        + (
-            f" Found next: what lies among the passages and {arguments.further} more, which are searched for with the "
-            f"note's first {arguments.cut_at} words and the question, in "
-            + ("the retriever of this command" if arguments.index or arguments.retriever else "each run's local index")
-            + "."
-            if arguments.further
-            else ""
-        )
+        + (found_next if arguments.further else "")
         + " Likelihood, where a reader is named: how much likelier the note makes the gold answer, in nats per token.",
     ]
-
-
-def main(argv: list[str]) -> None:
-    """Measure the runs, and write the page."""
-    arguments, models = parse([WorthArguments, ModelArguments], argv, prog="notewriter worth", description=__doc__)
-    reader = models if models.serve or models.base_url or models.models else None
-    output = Path(arguments.output)
-    fitted = read_regression(Path(arguments.regression)) if arguments.regression else None
-    searched = parts_of(arguments.index, arguments.retriever)
-    measured: dict[Path, Worth] = {}
-    with keep() if reader else contextlib.nullcontext():
-        for run in dict.fromkeys(map(Path, [*arguments.runs, *([arguments.choose_on] if arguments.choose_on else [])])):
-            measured[run] = worth_of(run, arguments.further, arguments.cut_at, reader, output.parent, fitted, searched)
-    worths = [measured[run] for run in dict.fromkeys(map(Path, arguments.runs))]
-    chosen = measured[Path(arguments.choose_on)] if arguments.choose_on else None
-    notes, best, plot = explanation(arguments, chosen), best_table(worths, chosen), curves(worths)
-    tables = [writers_table(worth) for worth in worths]
-    write_page(
-        output,
-        Path(__file__).with_name("worth.html.jinja"),
-        {},
-        notes=notes,
-        best=best,
-        tables=tables,
-        plot=Markup(plot),
-        html=html,
-    )
-    if arguments.markdown:
-        path = Path(arguments.markdown)
-        image = path.with_suffix(".svg")
-        jsonl.write_text(image, [plot])
-        parts = ["# What the notes are worth", *notes, markdown([best]), f"![Facts over words]({image.name})"]
-        jsonl.write_text(path, ["\n\n".join([*parts, markdown(tables)])])
-    logger.info("%s: written; open it in a browser", output)

@@ -198,6 +198,7 @@ def test_the_commands_in_a_sentence_have_the_options_that_it_names(page, options
 
 
 UNREHEARSED = {
+    "--chains": "calls no model, and has no dry run",
     "--checkpoints": "needs checkpoints",
     "runs/ours": "needs a finished run",
     "runs/worth": "needs a finished run",

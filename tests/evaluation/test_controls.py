@@ -25,7 +25,9 @@ from notewriter.ground.errors import UserError
 from notewriter.results import compare_runs as compare
 from notewriter.results.compare import corrected, p_value_text
 from notewriter.results.report import write_report
-from notewriter.results.without_a_model import against_constants, against_controls, beside_table, best_control
+from notewriter.results.runs import Run
+from notewriter.results.tables import beside_table
+from notewriter.results.without_a_model import against_constants, against_controls, best_control
 
 
 def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(noted_runs):
@@ -77,7 +79,7 @@ def test_the_note_of_another_question_is_as_long(noted_runs):
 
 def test_constant_answers_are_scored_where_a_third_of_the_questions_is_yes_or_no(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0, "b": 1.0, "c": 0.0}, family="hotpotqa", prediction="no")
-    assert against_constants([run]) == {}
+    assert against_constants([Run(run)]) == {}
     golds = [["No"], ["yes"], ["Fulda"]]
     records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
     jsonl.write(
@@ -87,13 +89,13 @@ def test_constant_answers_are_scored_where_a_third_of_the_questions_is_yes_or_no
     scores = constant_scores(read_predictions(run / "predictions.jsonl").values(), "hotpotqa")
     assert list(scores) == ["no"]
     assert [each["em"] for each in scores["no"].values()] == [1.0, 0.0, 0.0]
-    ((answer, comparison),) = against_constants([run]).items()
+    ((answer, comparison),) = against_constants([Run(run)]).items()
     assert (answer, comparison["f1"].before, comparison["f1"].after) == ("no", 1 / 3, 1 / 3)
 
 
 def test_controls_are_the_before_side_of_a_comparison_at_equal_words(noted_runs):
     folder, _ = noted_runs
-    against = against_controls([folder / "after", folder / "after"])
+    against = against_controls([Run(folder / "after"), Run(folder / "after")])
     for name in CONTENDERS:
         facts, words = against[name]["note_fact_recall"], against[name]["note_words"]
         assert facts.before > 0.1 > facts.after
@@ -104,7 +106,7 @@ def test_controls_are_the_before_side_of_a_comparison_at_equal_words(noted_runs)
 
 def test_p_values_beside_controls_are_corrected_for_those_that_are_shown(noted_runs):
     folder, _ = noted_runs
-    against = {"lead": against_controls([folder / "after"])["lead"]}
+    against = {"lead": against_controls([Run(folder / "after")])["lead"]}
     shown = {name: each for name, each in against["lead"].items() if metric_named(name).better is not None}
     assert 0 < len(shown) < len(against["lead"])
     (alone,) = corrected([shown])
@@ -147,12 +149,12 @@ def test_evaluate_scores_controls_of_a_finished_run_and_report_shows_them_as_a_b
     controls = read_metrics(folder / "after/metrics.json").controls
     assert tuple(controls) == SHOWN
     page = tmp_path / "report.html"
-    tables = write_report([folder / "before", folder / "after"], page)
-    rows = [row for row in tables[0][2] if row[0] == "without a model"]
+    sections = {each.id: each.parts for each in write_report([folder / "before", folder / "after"], page)}
+    rows = [row for row in sections["scores"][0][2] if row[0] == "without a model"]
     means = [controls[name]["note_fact_recall"].mean for name in CONTENDERS]
     gold = controls["gold"]["note_fact_recall"].mean
     assert rows[0] == ["without a model", "", f"{min(means):.3f} to {max(means):.3f}; gold {gold:.3f}"]
-    caption, _, beside = tables[-1]
+    caption, _, beside = sections["without"][-1]
     assert caption == "after beside notes without a model"
     assert [row[0] for row in beside] == [*SHOWN]
     assert "Without a model" in page.read_text()
@@ -171,7 +173,7 @@ def test_the_p_values_of_the_runs_do_not_depend_on_notes_without_a_model(noted_r
 
 def test_a_run_without_notes_has_no_controls(write_run, tmp_path, capsys):
     run = write_run(tmp_path / "run", {"a": 0.0})
-    assert control_scores(run) == against_controls([run]) == against_controls([]) == {}
+    assert control_scores(run) == against_controls([Run(run)]) == against_controls([]) == {}
     compare.main(["--before", str(run), "--after", str(run)])
     assert "ithout a model" not in capsys.readouterr().out
 

@@ -18,6 +18,7 @@ from notewriter.ground.records import Question
 from notewriter.methods import METHODS
 from notewriter.results.compare import compare
 from notewriter.results.report import write_report
+from notewriter.results.runs import Run
 from notewriter.retrieval import index
 
 QUESTIONS = 6
@@ -125,7 +126,7 @@ def test_several_indexes_are_searched_as_one(run, world, tmp_path):
 
 def test_a_run_can_be_compared_and_reported(run, tmp_path):
     before, after = run("before", method="direct", method_options={}), run("after")
-    assert compare([before], [after])["f1"].questions == QUESTIONS
+    assert compare([Run(before)], [Run(after)])["f1"].questions == QUESTIONS
     write_report([before, after], tmp_path / "report.html")
     assert "before" in (tmp_path / "report.html").read_text()
 

@@ -17,6 +17,8 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models import servers
 from notewriter.models.roles import ModelArguments
+from notewriter.results.checkpoints import curves, draw
+from notewriter.results.report import write_report
 
 KNOWN = {"checkpoint-2": 1, "checkpoint-4": 4, "checkpoint-10": 4}
 """How many of the six questions each checkpoint answers rightly."""
@@ -117,7 +119,7 @@ def test_a_second_run_serves_only_new_checkpoints(run, served, training_run):
 
 
 def test_curves_show_score_loss_and_margin_against_steps(run, served):
-    svg = ElementTree.fromstring((run() / "checkpoints.svg").read_text())
+    svg = ElementTree.fromstring(curves(run()))
 
     name = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in svg.iter(f"{name}text")]
@@ -128,6 +130,13 @@ def test_curves_show_score_loss_and_margin_against_steps(run, served):
     assert lines == [("curve c0", 3), ("curve c0", 2), ("curve c1", 1), ("curve c0", 3), ("curve c1", 1)]
     ringed = [dot for dot in svg.iter(f"{name}g") if dot.find(f"{name}circle[@class='ring']") is not None]
     assert [dot.find(f"{name}title").text.partition(":")[0] for dot in ringed] == ["step 4"]
+
+
+def test_the_report_of_the_folder_shows_each_checkpoint_and_the_curves(run, served, tmp_path):
+    sections = {each.id: each for each in write_report([run()], tmp_path / "report.html")}
+    assert sections["scores"].parts[0][1] == ["", "scores-2", "scores-4", "scores-10"]
+    assert sections["checkpoints-0"].title.endswith("the best is checkpoint-4, 0.667 [0.333, 1.000]")
+    assert "Reward margin" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture
@@ -168,7 +177,7 @@ def test_values_outside_the_axes_are_never_drawn():
     scored = [Scored("a", 3, Interval(0.2, 0.1, 0.3)), Scored("b", 7, Interval(0.9, 0.8, 1.0))]
     history = [{"step": step, "rewards/margins": value} for step, value in ((1, -3.7), (7, 12.4))]
 
-    svg = ElementTree.fromstring(checkpoints.draw(BestCheckpoint("f1", "b", 7, scored[1].score, scored), history))
+    svg = ElementTree.fromstring(draw(BestCheckpoint("f1", "b", 7, scored[1].score, scored), history))
 
     name = "{http://www.w3.org/2000/svg}"
     for panel in svg.findall(f"{name}g"):

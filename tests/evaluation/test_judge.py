@@ -22,6 +22,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.results.compare import compare
 from notewriter.results.report import write_report
+from notewriter.results.runs import Run
 
 QUESTIONS = 6
 RATINGS = {"efficiency": 4, "redundancy": 5, "coherence": 2}
@@ -188,7 +189,7 @@ def test_evaluating_again_loses_no_judgement(evaluated, judge):
 def test_runs_are_compared_and_reported_by_what_was_judged(evaluated, judge, tmp_path):
     before, after = evaluated("before", method="vanilla", method_options={}), evaluated("after")
     judge(before, after)
-    comparison = compare([before], [after])
+    comparison = compare([Run(before)], [Run(after)])
     assert comparison["judged_accuracy"].questions == comparison["knowledge_density"].questions == QUESTIONS
     # The passages of the one are longer than the note of the other, and as much of both is marked.
     assert comparison["knowledge_density"].difference.mean > 0

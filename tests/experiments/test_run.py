@@ -63,7 +63,7 @@ def test_a_variable_can_have_another_value(read):
         ("notewriter evaluate --checkpoints m --output_dir e", "e/best_checkpoint.json"),
         ("notewriter report --runs a b --output r.html", "r.html"),
         ("notewriter cloze --path c.jsonl --output q.jsonl", "q.jsonl"),
-        ("notewriter worth --runs a b --output w.html", "w.html"),
+        ("notewriter report --worth --runs a b --output w.html", "w.html"),
         ("notewriter merge --checkpoint a --output_dir m", "m/config.json"),
         ("notewriter evaluate --method deepnote", None),
         ("notewriter compare --before a --after b", None),

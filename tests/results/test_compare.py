@@ -7,12 +7,13 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.results.compare import Paired, compare, p_value_text
 from notewriter.results.compare_runs import format_table, main
+from notewriter.results.runs import Run
 
 
 def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": 1.0, "only before": 1.0})
     after = write_run(tmp_path / "after", {"only after": 1.0, "b": 1.0, "a": 0.5}, calls=5)
-    comparison = compare([before], [after])
+    comparison = compare([Run(before)], [Run(after)])
     assert comparison["f1"].before == 0.5
     assert comparison["f1"].after == 0.75
     assert comparison["f1"].questions == 2
@@ -23,7 +24,7 @@ def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
 def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0, "b": None})
     after = write_run(tmp_path / "after", {"a": 1.0, "b": 1.0})
-    comparison = compare([before], [after])
+    comparison = compare([Run(before)], [Run(after)])
     assert comparison["f1"].questions == 1
     assert comparison["calls"].questions == 2
 
@@ -31,21 +32,21 @@ def test_a_question_that_one_run_did_not_score_is_left_out_and_counted_out(write
 def test_runs_without_a_common_question_cannot_be_compared(write_run, tmp_path):
     before, after = write_run(tmp_path / "before", {"a": 0.0}), write_run(tmp_path / "after", {"b": 0.0})
     with pytest.raises(UserError, match=r"before and .*after have no question in common"):
-        compare([before], [after])
+        compare([Run(before)], [Run(after)])
 
 
 def test_one_id_must_stand_for_one_question(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0})
     after = write_run(tmp_path / "after", {"a": 0.0}, question="Where?")
     with pytest.raises(UserError, match="question 'a' has a different text"):
-        compare([before], [after])
+        compare([Run(before)], [Run(after)])
 
 
 def test_families_with_other_rules_cannot_be_compared(write_run, tmp_path):
     before = write_run(tmp_path / "before", {"a": 0.0})
     after = write_run(tmp_path / "after", {"a": 0.0}, family="hotpotqa")
     with pytest.raises(UserError, match=r"'musique' and .* by 'hotpotqa'"):
-        compare([before], [after])
+        compare([Run(before)], [Run(after)])
 
 
 def test_the_command_prints_an_aligned_table_that_marks_what_excludes_zero(write_run, tmp_path, capsys):
@@ -63,7 +64,7 @@ def test_several_seeds_are_averaged_question_by_question_and_their_deviation_is_
         write_run(tmp_path / f"before{seed}", {"a": score, "b": 0.25})
         write_run(tmp_path / f"after{seed}", {"a": 1.0, "b": 0.75})
     folders = {side: [tmp_path / f"{side}{seed}" for seed in (0, 1)] for side in ("before", "after")}
-    row = compare(folders["before"], folders["after"])["f1"]
+    row = compare(*(list(map(Run, folders[side])) for side in ("before", "after")))["f1"]
     assert (row.before, row.after, row.questions) == (0.25, 0.875, 2)
     assert row.deviations == (pytest.approx(0.1768, abs=1e-4), 0.0)
     main([*("--before", *map(str, folders["before"])), *("--after", *map(str, folders["after"]))])
@@ -73,14 +74,14 @@ def test_several_seeds_are_averaged_question_by_question_and_their_deviation_is_
 def test_the_p_values_of_the_scores_are_corrected_for_their_number(write_run, tmp_path):
     write_run(tmp_path / "before", {str(number): 0.0 for number in range(8)})
     write_run(tmp_path / "after", {str(number): 1.0 for number in range(8)})
-    alone = compare([tmp_path / "before"], [tmp_path / "after"])["f1"].p_value
+    alone = compare([Run(tmp_path / "before")], [Run(tmp_path / "after")])["f1"].p_value
     assert alone == pytest.approx(2 / 2**8)
     for folder in ("before", "after"):
         records = [record for _, record in jsonl.read(tmp_path / folder / "predictions.jsonl")]
         for record in records:
             record["scores"]["em"] = record["scores"]["f1"]
         jsonl.write(tmp_path / folder / "predictions.jsonl", records)
-    both = compare([tmp_path / "before"], [tmp_path / "after"])
+    both = compare([Run(tmp_path / "before")], [Run(tmp_path / "after")])
     assert both["f1"].p_value == both["em"].p_value == pytest.approx(2 * alone)
 
 

@@ -4,6 +4,7 @@ from notewriter.artifacts.predictions import read_predictions
 from notewriter.ground.digests import drawn
 from notewriter.results.compare_runs import main
 from notewriter.results.examples import examples
+from notewriter.results.runs import Run
 
 
 def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(noted_runs, capsys):
@@ -26,7 +27,7 @@ def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(note
 
 def test_runs_without_notes_have_no_examples(write_run, tmp_path):
     before, after = (write_run(tmp_path / name, {"a": 1.0}) for name in ("before", "after"))
-    assert examples(before, after, 3) == ""
+    assert examples(Run(before), Run(after), 3) == ""
 
 
 def test_ids_are_drawn_by_their_hashes_alone():

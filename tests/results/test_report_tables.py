@@ -1,6 +1,6 @@
 from notewriter.ground import jsonl
 from notewriter.results.runs import read_runs
-from notewriter.results.tables import difference_table, differences, kinds
+from notewriter.results.sections import difference_table, differences, kinds
 
 
 def test_the_score_is_taken_apart_by_type_and_hops(write_run, tmp_path):
@@ -30,7 +30,7 @@ def test_differences_carry_corrected_p_values(write_run, tmp_path):
     (difference,) = differences(runs)
     _, _, rows = difference_table(difference, runs)
     # McNemar's exact test of twelve questions that all changed: 2 / 2 ** 12.
-    assert rows[0] == ["Token F1", "+1.000 *", "+1.000 to +1.000", "<0.001", "12"]
+    assert rows[0] == ["Token F1", "0.000", "1.000", "+1.000 [+1.000, +1.000] *", "<0.001", "12"]
 
 
 def test_p_values_are_corrected_for_the_scores_of_all_runs_together(write_run, tmp_path):

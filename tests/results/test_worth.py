@@ -10,7 +10,8 @@ from tiny_world import run_config
 from notewriter.evaluation import evaluate
 from notewriter.evaluation.controls import CONTENDERS, control_scores
 from notewriter.ground.errors import UserError
-from notewriter.results import worth
+from notewriter.results import report, worth
+from notewriter.results.runs import Run
 from notewriter.results.without_a_model import best_control
 from notewriter.results.worth import CONTROLS, OWN, best_table, worth_of, writers_table
 from notewriter.rollouts.regression import fitted
@@ -20,7 +21,7 @@ from notewriter.testing import scripted_endpoint
 @pytest.fixture(scope="module")
 def after(noted_runs):
     folder, _ = noted_runs
-    return worth_of(folder / "after", 3, 40, None, folder)
+    return worth_of(Run(folder / "after"), 3, 40, None, folder)
 
 
 def test_every_writer_has_every_measure_at_the_words_of_the_runs_notes(after):
@@ -45,8 +46,8 @@ def test_the_best_control_is_chosen_measure_by_measure_and_compared_with_the_not
     scores = control_scores(folder / "after")
     best = best_control(scores, "note_fact_recall")
     expected = mean(each["note_fact_recall"] for each in scores[best].values())
-    name, own, control, difference, *_, questions = rows[0]
-    assert (name, own, control) == ("after, facts in 40", "0.000", f"{best}: {expected:.3f}")
+    name, control, own, difference, *_, questions = rows[0]
+    assert (name, own, control) == (f"after, facts in 40, minus {best}", "0.000", f"{expected:.3f}")
     assert difference.startswith(f"-{expected:.3f} [") and difference.endswith(" *")
     assert questions == "6"
 
@@ -58,18 +59,18 @@ def test_the_control_to_beat_is_chosen_on_training_questions_if_these_are_given(
     }
     chosen = worth.Worth("train", after.read, scores)
     _, _, rows = best_table([after], chosen)
-    assert [row[2].partition(":")[0] for row in rows] == ["random"]
+    assert [row[0].rpartition(" ")[2] for row in rows] == ["random"]
 
 
 def test_a_control_that_is_fitted_joins_the_others_on_questions_that_it_has_not_seen(after, noted_runs):
     folder, _ = noted_runs
     seen = [replace(each.question, id=f"seen {each.question.id}") for each in after.read]
     regression = fitted(zip(seen, (each.passages for each in after.read), strict=True))
-    worth = worth_of(folder / "after", 0, 40, None, folder, regression)
+    worth = worth_of(Run(folder / "after"), 0, 40, None, folder, regression)
     assert {each["note_words"] for each in worth.scores["regression"].values()} == {12.0}
     of_itself = fitted((each.question, each.passages) for each in after.read)
     with pytest.raises(UserError, match="regression: was fitted on question"):
-        worth_of(folder / "after", 0, 40, None, folder, of_itself)
+        worth_of(Run(folder / "after"), 0, 40, None, folder, of_itself)
 
 
 def test_a_row_of_a_writer_has_its_means_under_short_heads(after):
@@ -85,16 +86,16 @@ def test_the_page_has_the_comparison_the_curves_and_the_writers(noted_runs, tmp_
     folder, _ = noted_runs
     page, text = tmp_path / "worth.html", tmp_path / "worth.md"
     runs = [str(folder / "before"), str(folder / "after")]
-    worth.main(["--runs", *runs, "--output", str(page), "--markdown", str(text)])
+    report.main(["--worth", "--runs", *runs, "--output", str(page), "--markdown", str(text)])
     for shown in (page.read_text(), text.read_text()):
         assert "chosen on these same questions, which favours it" in shown
         assert "Against the best note without a model" in shown
         assert "before: 6 questions" in shown and "after: 6 questions" in shown
     assert page.read_text().count("<polyline") == 6
-    assert "![Facts over words](worth.svg)" in text.read_text()
-    assert (tmp_path / "worth.svg").read_text().count("<polyline") == 6
+    assert "](worth-worth.svg)" in text.read_text()
+    assert (tmp_path / "worth-worth.svg").read_text().count("<polyline") == 6
 
-    worth.main(["--runs", runs[1], "--choose_on", runs[0], "--further", "0", "--output", str(page)])
+    report.main(["--worth", "--runs", runs[1], "--choose_on", runs[0], "--further", "0", "--output", str(page)])
     assert f"the highest mean on the questions of before ({runs[0]})" in page.read_text()
     assert "passages found next" not in page.read_text()
 
@@ -104,10 +105,10 @@ def test_a_reader_that_is_named_says_how_much_likelier_the_notes_make_the_answer
     page = tmp_path / "worth.html"
     with scripted_endpoint() as endpoint:
         reader = ["--base_url", endpoint.base_url, "--model", "scripted", "--cache", str(tmp_path / "cache.sqlite")]
-        worth.main(["--runs", str(folder / "after"), "--further", "0", "--output", str(page), *reader])
+        report.main(["--worth", "--runs", str(folder / "after"), "--further", "0", "--output", str(page), *reader])
         assert endpoint.requests
     # Its likelihoods are the same whatever is in the prompt.
-    assert "<th>after, likelihood</th>" in page.read_text() and "+0.000 [+0.000, +0.000]" in page.read_text()
+    assert "<th>after, likelihood, minus " in page.read_text() and "+0.000 [+0.000, +0.000]" in page.read_text()
 
 
 def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_runs, tmp_path):
@@ -118,11 +119,11 @@ def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_ru
             "models": {"notes": {"control": "lead", "words": 12}},
         }
         evaluate.main(run_config(tmp_path, "lead", world, endpoint, settings))
-    measured = worth_of(tmp_path / "lead", 0, 40, None, tmp_path)
+    measured = worth_of(Run(tmp_path / "lead"), 0, 40, None, tmp_path)
     assert measured.scores[OWN] == measured.scores["lead"]
 
 
 def test_a_run_without_notes_is_worth_nothing_to_measure(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0})
     with pytest.raises(UserError, match=r"run: has no notes; name a run of a method that keeps one"):
-        worth.main(["--runs", str(run), "--output", str(tmp_path / "worth.html")])
+        report.main(["--worth", "--runs", str(run), "--output", str(tmp_path / "worth.html")])

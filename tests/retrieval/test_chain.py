@@ -252,7 +252,7 @@ def test_where_a_part_is_and_how_it_is_asked_is_no_other_chain(part, moved, anot
     before = {"retriever": [{"index": "wiki"}, part]}
     now = {"retriever": [{"index": "wiki"}, part | moved | {"timeout": 5.0, "attempts": 2}]}
     other = {"retriever": [{"index": "wiki"}, part | another]}
-    # A served chain and a run that resumes agree on it, under `chains` of retrieval-eval too.
+    # A served chain and a run that resumes agree on it, under `chains` of evaluate too.
     assert fingerprint(now["retriever"]) == fingerprint(before["retriever"]) != fingerprint(other["retriever"])
     assert differences(before, now) == {} != differences(before, other)
     assert differences({"chains": {"a": before["retriever"]}}, {"chains": {"a": now["retriever"]}}) == {}

@@ -30,6 +30,7 @@ from notewriter.models import continuation
 from notewriter.models.client import Client, Endpoint
 from notewriter.results.compare import compare
 from notewriter.results.report import write_report
+from notewriter.results.runs import Run
 from notewriter.rollouts.prompts import Prompts
 from notewriter.training.inputs import chat_templates
 
@@ -277,7 +278,7 @@ def test_the_tokens_counted_are_those_of_the_chat_template(runs, tokenizer):
 
 
 def test_runs_can_be_compared_and_reported(runs, tmp_path):
-    assert compare([runs["direct"]], [runs["deepnote"]])["prompt_tokens"].difference.mean > 0
+    assert compare([Run(runs["direct"])], [Run(runs["deepnote"])])["prompt_tokens"].difference.mean > 0
     write_report(list(runs.values()), tmp_path / "report.html")
     assert all(method in (tmp_path / "report.html").read_text() for method in METHODS)
 

@@ -1,4 +1,4 @@
-"""`notewriter retrieval-eval`: tables of quality and latency for any chain, resumed after a kill."""
+"""`notewriter evaluate --chains`: quality and latency of any chain of retrievers, resumed after a kill."""
 
 import json
 
@@ -8,9 +8,10 @@ from json_service import json_service
 from tiny_world import tiny_world, write_config
 
 from notewriter.datasets import load_questions
+from notewriter.evaluation import evaluate, searching
+from notewriter.evaluation.searching import measures
 from notewriter.ground.errors import UserError
-from notewriter.results import retrieval_eval
-from notewriter.results.retrieval import measures
+from notewriter.results.report import write_report
 from notewriter.retrieval.sources.index import open_index
 
 
@@ -23,7 +24,7 @@ def world(tmp_path_factory):
 def run(world, tmp_path):
     def run(**options):
         settings = {"dataset": world["dataset"], "path": world["path"], "output_dir": str(tmp_path / "run"), **options}
-        retrieval_eval.main(write_config(tmp_path / "retrieval.yaml", settings))
+        evaluate.main(write_config(tmp_path / "retrieval.yaml", settings))
         return tmp_path / "run"
 
     return run
@@ -34,7 +35,7 @@ def chains(world, **options):
     return {"bm25": [index], "one per title": [index, {"distinct": "title"}], **options}
 
 
-def test_the_measures_are_those_of_the_index_searched_by_hand(run, world, capsys):
+def test_the_measures_are_those_of_the_index_searched_by_hand(run, world, tmp_path, capsys):
     folder = run(chains=chains(world))
     results = json.loads((folder / "retrieval.json").read_text())
     retriever = open_index(world["index"])
@@ -52,10 +53,12 @@ def test_the_measures_are_those_of_the_index_searched_by_hand(run, world, capsys
     assert bm25["parts"] == []
     parts = results["chains"]["one per title"]["parts"]
     assert [part["part"] for part in parts] == [world["index"], "distinct title"]
-    assert set(results["differences"]) == {"one per title"}
-    text = (folder / "retrieval.md").read_text()
-    assert text in capsys.readouterr().out
-    assert "**Difference from bm25, paired by question" in text
+    assert f"recall@2 {bm25['measures']['recall@2']['mean']:.3f} [" in capsys.readouterr().out
+    (section,) = write_report([folder], tmp_path / "report.html")
+    found, differences, *_ = section.parts
+    assert [row[0] for row in found[2]] == ["bm25", "one per title"]
+    assert differences[0] == "Difference from bm25, paired by question"
+    assert {row[0] for row in differences[2]} == {f"one per title, {name}" for name in bm25["measures"]}
 
 
 def test_a_run_that_was_cut_searches_only_for_what_is_missing(run, world, monkeypatch):
@@ -64,13 +67,13 @@ def test_a_run_that_was_cut_searches_only_for_what_is_missing(run, world, monkey
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:-3]) + lines[-3][:20])
     opened = []
-    chain = retrieval_eval.Chain
+    chain = searching.Chain
 
     def counted(parts):
         opened.append(parts)
         return chain(parts)
 
-    monkeypatch.setattr(retrieval_eval, "Chain", counted)
+    monkeypatch.setattr(searching, "Chain", counted)
     before = json.loads((folder / "retrieval.json").read_text())
     run(chains=chains(world))
     assert len(opened) == 1
@@ -90,11 +93,12 @@ def test_the_speed_of_a_reranking_model_is_that_of_calls_and_not_of_a_cache(run,
     assert asked == 1 + len(questions)
 
 
-def test_one_retriever_needs_no_name(run, world):
-    results = json.loads((run(index=[world["index"]], top_k=[3]) / "retrieval.json").read_text())
-    assert list(results["chains"]) == ["retriever"]
-    assert list(results["chains"]["retriever"]["measures"]) == ["recall@3", "MRR@3", "nDCG@3"]
-    assert results["differences"] == {}
+def test_one_chain_is_compared_with_nothing(run, world, tmp_path):
+    folder = run(chains={"bm25": {"index": world["index"]}}, depths=[3])
+    (chain,) = json.loads((folder / "retrieval.json").read_text())["chains"].values()
+    assert list(chain["measures"]) == ["recall@3", "MRR@3", "nDCG@3"]
+    (section,) = write_report([folder], tmp_path / "report.html")
+    assert not any("Difference" in caption for caption, *_ in section.parts)
 
 
 def test_ids_of_another_corpus_are_warned_of(run, caplog):
@@ -105,20 +109,21 @@ def test_ids_of_another_corpus_are_warned_of(run, caplog):
             else []
         )
     ) as service:
-        run(retriever={"url": service.url})
+        run(chains={"served": {"url": service.url}})
     assert "finds no supporting passage; are its ids those of the questions' supporting_ids?" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "give --index or --retriever for one retriever, or --chains"),
         ({"chains": {"a": [{"index": "absent"}]}}, "absent: contains no index"),
         ({"chains": {"a": [{"idx": "absent"}]}}, "chains: a: retriever: .* must have exactly one of the keys"),
         ({"chains": {"a": 3}}, "chains: a must be list"),
         ({"chains": {"a": []}}, "chains: a: is empty"),
-        ({"index": ["i"], "chains": {"a": [{"index": "i"}]}}, "give --index or --retriever for one retriever"),
-        ({"index": ["i"], "top_k": [0]}, "top_k"),
+        ({"index": ["i"], "chains": {"a": [{"index": "i"}]}}, "both chains and index are set"),
+        ({"serve": "models/x", "chains": {"a": [{"index": "i"}]}}, "both chains and serve are set"),
+        ({"dry_run": True, "chains": {"a": [{"index": "i"}]}}, "chains call no model"),
+        ({"chains": {"a": [{"index": "i"}]}, "depths": [0]}, "depths"),
     ],
 )
 def test_what_cannot_be_measured_is_named(run, options, problem):
@@ -129,4 +134,4 @@ def test_what_cannot_be_measured_is_named(run, options, problem):
 def test_questions_without_supporting_passages_are_refused(run, world, tmp_path):
     (tmp_path / "questions.jsonl").write_text('{"id": "q", "question": "Who?", "answers": ["Mira"]}\n')
     with pytest.raises(UserError, match="no question names its supporting passages"):
-        run(path=str(tmp_path / "questions.jsonl"), index=[world["index"]])
+        run(path=str(tmp_path / "questions.jsonl"), chains=chains(world))

@@ -1,0 +1,65 @@
+"""retrieval.json: what chains of retrievers find of the supporting passages, and how fast."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+
+NAME = "retrieval.json"
+SCHEMA = "notewriter/retrieval/2"
+REMEDY = "run notewriter evaluate --chains again"
+
+
+@dataclass(frozen=True)
+class PartSeconds:
+    """A part of a chain: mean milliseconds per search, and mean number of passages returned."""
+
+    part: str
+    milliseconds: float
+    found: float
+
+
+@dataclass(frozen=True)
+class ChainResult:
+    """What a chain found.
+
+    Args:
+        measures: measure -> mean with its 95% bootstrap interval over the questions.
+        scores: measure -> its value for each question, in the order of the questions.
+        milliseconds: percentile of the latency of a search -> milliseconds.
+        parts: what each part of the chain took.
+    """
+
+    measures: dict[str, Interval]
+    scores: dict[str, list[float]]
+    milliseconds: dict[str, float]
+    parts: list[PartSeconds]
+
+
+@dataclass(frozen=True)
+class RetrievalResults:
+    """The chains by name; the first is the one that others are compared with."""
+
+    dataset: str
+    questions: int
+    chains: dict[str, ChainResult]
+
+
+def read_retrieval(folder: Path) -> RetrievalResults:
+    """The results in a folder.
+
+    Raises:
+        UserError: there is no such file, or it is damaged; names the key.
+    """
+    path = folder / NAME
+    return read_record(read_json(path, REMEDY), RetrievalResults, SCHEMA, str(path), REMEDY)
+
+
+def write_retrieval(folder: Path, results: RetrievalResults) -> None:
+    """Write the file.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    write_json(folder / NAME, record_of(results, SCHEMA))

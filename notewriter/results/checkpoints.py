@@ -1,0 +1,63 @@
+"""The curves of a training run whose checkpoints were evaluated."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
+from notewriter.ground import jsonl
+from notewriter.models.checkpoint import STATE
+from notewriter.pages.charts import Dot, Panel, panels
+
+LOGGED = {"Loss": ("loss", "eval_loss"), "Reward margin": ("rewards/margins", "eval_rewards/margins")}
+"""A panel below the score -> what the trainer logs for it, in training and in evaluation."""
+
+
+def curves(folder: Path) -> str:
+    """`draw` of the checkpoints that were evaluated into a folder; of the score alone where the last one is gone.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    best = read_best_checkpoint(folder)
+    last = Path(best.checkpoints[-1].checkpoint)
+    return draw(best, _history(last) if (last / STATE).is_file() else [])
+
+
+def _history(checkpoint: Path) -> list[dict[str, Any]]:
+    """What the trainer logged up to a checkpoint, an entry a step."""
+    state: dict[str, Any] = jsonl.read_object(checkpoint / STATE, dict, "restore the file or remove the checkpoint")
+    history = state.get("log_history")
+    return [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+
+
+def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
+    """Score, loss and reward margin against steps, as an SVG file; a panel of which nothing was logged is left out."""
+    dots = [
+        Dot(
+            "",
+            *(each.score.mean, each.score.low, each.score.high),
+            x=each.step,
+            text=f"step {each.step}: {each.score.text()}",
+            ringed=each.step == best.step,
+        )
+        for each in best.checkpoints
+    ]
+    shown = [Panel(f"{best.metric}, 95% interval", {"score": [(dot.x, dot.mean) for dot in dots]}, dots)]
+    for title, names in LOGGED.items():
+        lines = {name: _line(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
+        if any(lines.values()):
+            shown.append(Panel(title, lines))
+    shown[-1] = replace(shown[-1], axis="Training steps; the ring marks the best checkpoint")
+    return panels("Score, loss and reward margin against training steps", shown)
+
+
+def _line(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    points = [(entry.get("step"), entry.get(key)) for entry in history]
+    return [
+        (step, float(value))
+        for step, value in points
+        if isinstance(step, int) and isinstance(value, int | float) and math.isfinite(value)
+    ]

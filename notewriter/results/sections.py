@@ -1,0 +1,281 @@
+"""The sections of the report: the runs, scores, differences, notes without a model, costs, kinds of questions."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from notewriter.artifacts.costs import COUNTED
+from notewriter.artifacts.metrics import Interval
+from notewriter.artifacts.predictions import COSTS, Prediction
+from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.controls import CEILING, OTHER, SENTENCES, SHOWN
+from notewriter.evaluation.notes import WORDS
+from notewriter.evaluation.statistics import bootstrap_interval
+from notewriter.ground.errors import UserError
+from notewriter.pages.charts import Dot, Panel, intervals, panels
+from notewriter.pages.tables import Cell, Table, html
+from notewriter.results.compare import Comparison, compare_uncorrected, corrected
+from notewriter.results.measures import headline, measured, shares
+from notewriter.results.page import Part, Section
+from notewriter.results.runs import Run
+from notewriter.results.tables import EXPLANATION, beside_table, comparison_table, named, sign
+from notewriter.results.without_a_model import against_constants, against_controls
+
+KINDS = {"type": "Type", "hops": "Hops"}
+"""Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""
+
+MOST_KINDS = 20
+"""At most so many rows for each of `KINDS`: the kinds with the most questions."""
+
+EXPENSES: dict[str, Callable[[dict[str, float]], float]] = {
+    "Tokens a question, prompt and completion": lambda costs: costs["prompt_tokens"] + costs["completion_tokens"],
+    "Model calls a question": lambda costs: costs["calls"],
+    "Retrievals a question": lambda costs: costs["retrievals"],
+}
+"""What the score is plotted against: the axis -> its value from the mean costs per question in metrics.json."""
+
+SMALL = Markup('<span class="interval">{}</span>')
+
+
+class Difference(NamedTuple):
+    """A run's differences from the first run by metric, or the `reason` why there are none."""
+
+    run: Run
+    reason: str
+    comparison: Comparison
+
+
+def sections_of(runs: Sequence[Run]) -> list[Section]:
+    """The sections about run folders, the first of which is the baseline."""
+    compared = differences(runs)
+    metric = metric_named(headline(runs) or "")
+    kinds_table, costs_table = kinds(runs), stage_costs(runs)
+    return [
+        Section("runs", "Runs", [_overview(runs)], as_text=False),
+        Section("scores", "Scores", [scores(runs, compared), *interval_chart(runs)], beside=True),
+        Section("differences", f"Differences from {runs[0].label}", _differences(compared, runs), beside=True),
+        Section("without", "Without a model", without_a_model(runs)),
+        Section("expenses", f"{metric.label} against cost and steps", expense_chart(runs), as_text=False),
+        Section("kinds", "Kinds of questions", [kinds_table] if kinds_table[2] else [], as_text=False),
+        Section("costs", "Costs by stage", [COSTS_TEXT, costs_table] if costs_table[2] else [], as_text=False),
+    ]
+
+
+def _overview(runs: Sequence[Run]) -> Markup:
+    """A row for each run: what was evaluated on what, with its whole configuration."""
+    header = [
+        *("Run", "Dataset", "Method", "Model", "Scored by the rules of"),
+        *("Cut replies", "Configuration", "Questions", "Errors"),
+    ]
+    configuration = Markup(
+        '<details><summary class="mono">{}</summary><pre class="mono">{}</pre>'
+        '<span class="soft">notewriter {}</span></details>'
+    )
+    rows: list[list[str]] = []
+    for run in runs:
+        of, errors = run.metrics, str(run.metrics.errors)
+        rows.append(
+            [
+                *(run.name, of.dataset, of.method, of.model, of.family, run.cut),
+                Cell(of.config_hash[:12], configuration.format(of.config_hash[:12], run.config, of.version)),
+                str(of.questions),
+                Cell(errors, Markup('<span class="sure loss">{}</span>').format(errors)) if of.errors else errors,
+            ]
+        )
+    return Markup('<div class="scroll">{}</div>').format(html(("", header, rows), 7))
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """For each run but the first, its paired differences from the first.
+
+    p-values are corrected for the scores of all runs together, since these are read together.
+    """
+    comparisons: list[Comparison] = []
+    reasons = []
+    for run in runs[1:]:
+        try:
+            comparisons.append(compare_uncorrected(runs[:1], [run]))
+            reasons.append("")
+        except UserError as error:
+            comparisons.append({})
+            reasons.append(str(error))
+    return [Difference(*each) for each in zip(runs[1:], reasons, corrected(comparisons), strict=True)]
+
+
+def _differences(compared: Sequence[Difference], runs: Sequence[Run]) -> list[Part]:
+    parts: list[Part] = [difference_table(each, runs) for each in compared]
+    text = f"Paired by question. {EXPLANATION}" + (", of all runs on this page together." if len(runs) > 2 else ".")
+    return [text, *parts] if parts else []
+
+
+def difference_table(difference: Difference, runs: Sequence[Run]) -> Table:
+    """A row for each score and cost."""
+    rows = ((named(name), name, paired) for name, paired in difference.comparison.items())
+    caption = f"{difference.run.label} minus {runs[0].label}"
+    if difference.reason:
+        caption += f". No comparison: {difference.reason}"
+    return comparison_table(caption, rows, (runs[0].label, difference.run.label))
+
+
+def scores(runs: Sequence[Run], compared: Sequence[Difference]) -> Table:
+    """A row for each score, with its intervals, and for each cost; on a page with signs of the differences."""
+    signs = {
+        (each.run.label, name): sign(name, paired) for each in compared for name, paired in each.comparison.items()
+    }
+    rows: list[list[str]] = []
+    for metric in measured(runs):
+        cells = [
+            _score(run.metrics.metrics.get(metric), metric, signs.get((run.label, metric), Markup())) for run in runs
+        ]
+        rows.append([named(metric), *cells])
+        if any(bands := [_band(run, metric) for run in runs]):
+            rows.append(["without a model", *bands])
+    for cost in COSTS:
+        texts = [f"{run.metrics.per_question[cost]:,.{metric_named(cost).decimals}f}" for run in runs]
+        cells = [
+            Cell(text, signs.get((run.label, cost), Markup()) + text) for run, text in zip(runs, texts, strict=True)
+        ]
+        rows.append([named(cost), *cells])
+    caption = "Scores with 95% bootstrap intervals, and mean costs a question"
+    return caption, ["", *(run.name for run in runs)], rows
+
+
+def _score(interval: Interval | None, metric: str = "", sign: str = "") -> Cell:
+    """A mean with its interval; empty where there is none."""
+    if interval is None:
+        return Cell("", Markup('<span class="soft">not measured</span>'))
+    places = metric_named(metric).decimals
+    mean, ends = f"{interval.mean:,.{places}f}", f"{interval.low:,.{places}f} to {interval.high:,.{places}f}"
+    return Cell(f"{mean} [{ends}]", Markup(sign) + mean + SMALL.format(ends))
+
+
+def _band(run: Run, metric: str) -> str:
+    """What notes without a model had of a metric, lowest to highest, and the ceiling; empty where they were not scored.
+
+    Constant answers are as good a band for the scores of answers.
+    """
+    controls = run.metrics.controls or {}
+    means = {name: scores[metric].mean for name, scores in controls.items() if metric in scores}
+    ceiling, _ = means.pop(CEILING, None), means.pop(OTHER, None)
+    if not means or metric == WORDS:
+        return ""
+    ends = " to ".join(dict.fromkeys(f"{end:.3f}" for end in (min(means.values()), max(means.values()))))
+    return ends if ceiling is None else f"{ends}; {CEILING} {ceiling:.3f}"
+
+
+def without_a_model(runs: Sequence[Run]) -> list[Part]:
+    """A table for each run that was evaluated with `--controls`: its notes and answers beside those of no model."""
+    tables: list[Part] = []
+    for run in runs:
+        if run.metrics.controls:
+            try:
+                against = {"notes": against_controls([run]), "constant answers": against_constants([run])}
+            except UserError as error:
+                tables.append((f"{run.label}: not shown; {error}", [""], []))
+                continue
+            tables += [
+                beside_table(f"{run.label} beside {what} without a model", each, run.label)
+                for what, each in against.items()
+                if each
+            ]
+    rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in SHOWN)
+    text = (
+        "Sentences of the passages that the run found, cut at as many words as its note of the question; more words "
+        "hold more facts whoever wrote them. Of each control the means, and the run's minus them, paired by question; "
+        f"p is corrected in each table (Holm). {rules}."
+    )
+    return [text, *tables] if tables else []
+
+
+def kinds(runs: Sequence[Run]) -> Table:
+    """The headline score broken down by kind of question; no row without kinds."""
+    metric = headline(runs)
+    rows: list[list[str]] = []
+    for key, title in KINDS.items():
+        values: list[dict[str, list[float]]] = []
+        for run in runs:
+            by_kind: dict[str, list[float]] = {}
+            for prediction in run.predictions.values():
+                if metric in prediction.scores:
+                    for kind in _kinds_of(prediction, key):
+                        by_kind.setdefault(kind, []).append(prediction.scores[metric])
+            values.append(by_kind)
+        most: Counter[str] = Counter()
+        for by_kind in values:
+            most |= Counter({kind: len(scores) for kind, scores in by_kind.items()})
+        for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS)):
+            cells = [_score(bootstrap_interval(each[kind]) if kind in each else None) for each in values]
+            rows.append([f"{title}: {kind}", str(most[kind]), *cells])
+    caption = f"{metric_named(metric).label} by kind of question" if metric else ""
+    return caption, ["", "Questions", *(run.name for run in runs)], rows
+
+
+def _kinds_of(prediction: Prediction, key: str) -> list[str]:
+    value = prediction.metadata.get(key)
+    if not isinstance(value, str | int):
+        return []
+    return list(dict.fromkeys(kind for kind in map(str.strip, str(value).split("|")) if kind))
+
+
+COSTS_TEXT = (
+    "Sums over all questions. Compression: words retrieved per word of the text that the answer was written from. The "
+    "cost of judging a run is listed separately."
+)
+
+
+def stage_costs(runs: Sequence[Run]) -> Table:
+    """What each run and each of its stages cost in all, and what judging it did."""
+    rows: list[list[str]] = []
+    for run in runs:
+        for costs, label in ((run.costs, run.label), (run.judging, f"{run.label}: judging")):
+            if costs:
+                bold = Markup('<span class="dot" style="--run: {}"></span><b>{}</b>').format(run.colour, label)
+                rows.append(
+                    [
+                        Cell(label, bold),
+                        *(f"{getattr(costs.total, key):,.0f}" for key in COUNTED),
+                        f"{costs.compression:,.2f}" if costs.compression else "",
+                        f"{costs.money:,.4f}" if costs.money is not None else "",
+                        "; ".join(f"{event.replace('_', ' ')}: {count:,}" for event, count in costs.counts.items()),
+                    ]
+                )
+                for stage, sums in costs.stages.items():
+                    rows.append([stage, *(f"{getattr(sums, key):,.0f}" for key in COUNTED), "", "", ""])
+    header = ["Run, stage (role)", *map(named, COUNTED), "Compression", "Money", "Counted"]
+    return "", header, rows
+
+
+def interval_chart(runs: Sequence[Run]) -> list[Markup]:
+    """A group for each metric that is a share, with a dot and its interval for each run; none without any."""
+    groups = {
+        metric_named(metric).label: [
+            _dot(run, interval) for run in runs if (interval := run.metrics.metrics.get(metric))
+        ]
+        for metric in shares(runs)
+    }
+    label = "Mean of each score by run, with its 95% interval; the numbers are in the table of scores"
+    return [Markup(intervals(label, groups, "Mean over the questions, with its 95% interval"))] if groups else []
+
+
+def expense_chart(runs: Sequence[Run]) -> list[Markup]:
+    """The headline score against each of `EXPENSES`, with a dot for each run; none without a headline score."""
+    metric = headline(runs)
+    if metric is None:
+        return []
+    shown = []
+    for axis, expense in EXPENSES.items():
+        dots = []
+        for run in runs:
+            if interval := run.metrics.metrics.get(metric):
+                cost = expense(run.metrics.per_question)
+                text = f"{run.label}: {interval.mean:.3f} at {cost:,.1f}"
+                dots.append(_dot(run, interval)._replace(x=cost, text=text))
+        shown.append(Panel(metric_named(metric).label, dots=dots, axis=axis))
+    label = f"{metric_named(metric).label} of each run with its 95% interval, against: {', '.join(EXPENSES)}"
+    return [Markup(panels(label, shown, columns=2))]
+
+
+def _dot(run: Run, interval: Interval) -> Dot:
+    return Dot(run.label, interval.mean, interval.low, interval.high, series=run.number)
