@@ -19,9 +19,11 @@ COMMANDS = {
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
-    "fetch": ("notewriter.fetching.fetch", "get a published benchmark, corpus, index or model by its name"),
+    "fetch": (
+        "notewriter.fetching.fetch",
+        "get a published benchmark, corpus, index, model or page of Wikipedia by its name",
+    ),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
-    "pages": ("notewriter.corpora.download", "download the Wikipedia pages that a benchmark's questions name"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
@@ -57,7 +59,7 @@ COMMANDS = {
         "write an HTML report on runs, and on what their notes are worth",
     ),
     "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
-    "page": ("notewriter.app.page", "a page on this machine: ask, compare, judge by hand, watch runs"),
+    "app": ("notewriter.app.app", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (
         "notewriter.data.hand_labels",
         "measure judges by what people answered on the page, and make pairs of it",
@@ -67,12 +69,14 @@ COMMANDS = {
 }
 
 SUCCESSORS = {
+    "page": "notewriter app",
+    "pages": "notewriter fetch pages",
     "worth": "notewriter report --worth --runs RUN...",
     "retrieval-eval": "notewriter evaluate --chains '{NAME: [{index: PATH}]}'",
 }
 """A command that there is no more -> what does its work."""
 
-SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model")}
+SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model", "pages")}
 """The words that come first in some commands, for completion."""
 
 FIRST = f"""\

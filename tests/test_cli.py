@@ -171,6 +171,12 @@ def test_an_unknown_command(run):
     assert complains(run("evalute"), "unknown command 'evalute'; choose one of: ", "evaluate")
 
 
+@pytest.mark.parametrize(("name", "successor"), cli.SUCCESSORS.items())
+def test_a_command_of_before_names_what_took_its_place(run, name, successor):
+    assert complains(run(name, "--dataset", "frames"), f"{name} is no command any more; use: {successor}")
+    assert name not in cli.COMMANDS and successor.split()[1] in cli.COMMANDS
+
+
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [

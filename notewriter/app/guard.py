@@ -64,7 +64,7 @@ class Guard:
             login.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
             return login
         if not self._is_token(request.cookies.get(self.cookie)):
-            return _refuse("open the address that `notewriter page` printed, with its token")
+            return _refuse("open the address that `notewriter app` printed, with its token")
         return None
 
     def _is_token(self, value: str | None) -> bool:

@@ -72,5 +72,5 @@ def read_labels_folder(folder: Path) -> dict[str, dict[str, HandLabel]]:
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
-        raise UserError(f"{folder}: has no labels; `notewriter page --pairs FOLDER --judge_name NAME` collects them")
+        raise UserError(f"{folder}: has no labels; `notewriter app --pairs FOLDER --judge_name NAME` collects them")
     return {path.stem: read_hand_labels(path) for path in paths}

@@ -1,6 +1,6 @@
 """`notewriter hand-labels`: how far automatic judges agree with people, and the people's labels as preference pairs.
 
-The labels are those of `notewriter page`.
+The labels are those of `notewriter app`.
 """
 
 import logging

@@ -45,7 +45,7 @@ RESULTS = {
     "fetch": ("--output_dir", "config.json"),
     "world": ("--output_dir", "test/questions.jsonl"),
     "corpus": ("--output_dir", "manifest.json"),
-    "pages": ("--output", ""),
+    "fetch pages": ("--output", ""),
     "split": ("--output_dir", "dev.jsonl"),
     "index": ("--index", "manifest.json"),
     "pairs": ("--output_dir", statistics.NAME),
@@ -173,10 +173,10 @@ class Run:
 
 def _result_of(argv: Sequence[str]) -> str | None:
     """What a command of notewriter writes last, by its own options."""
-    program, command, *_ = [*argv, "", ""]
-    if program != "notewriter" or command not in RESULTS:
+    program, command, word, *_ = [*argv, "", "", ""]
+    option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
+    if program != "notewriter" or not option:
         return None
-    option, name = RESULTS[command]
     place = next((value for before, value in itertools.pairwise(argv) if before == option), None)
     if "--checkpoints" in argv:
         name = "best_checkpoint.json"

@@ -5,6 +5,7 @@
     notewriter fetch corpus wiki-18                     then `notewriter corpus --source wiki-18` needs none
     notewriter fetch index wiki-18-e5-flat              then `notewriter index --vectors wiki-18-e5-flat`
     notewriter fetch model Qwen/Qwen2.5-7B-Instruct     into the Hub's cache, or --output_dir
+    notewriter fetch pages --dataset frames ...         the pages of Wikipedia that a benchmark's questions name
 
 A killed download goes on where it stopped. What is there is not fetched again.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.datasets import BENCHMARKS, load_questions
+from notewriter.fetching import wikipedia
 from notewriter.fetching.catalogue import RELEASES
 from notewriter.fetching.download import fetch, free, missing, plan, size_text
 from notewriter.fetching.model import HUB_ID, fetch_model
@@ -26,7 +28,7 @@ from notewriter.ground.releases import File, Release, home, known_size
 
 logger = logging.getLogger(__name__)
 
-KINDS = [*RELEASES, "model"]
+KINDS = [*RELEASES, "model", "pages"]
 
 
 @dataclass
@@ -54,6 +56,8 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: there is no such thing, or it cannot be fetched.
     """
+    if argv[:1] == ["pages"]:
+        return wikipedia.main(argv[1:])
     named = [word for word in argv[:2] if not word.startswith("-")]
     if not named or {"-h", "--help"} & set(argv):
         sys.stdout.write(_list())

@@ -34,7 +34,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(client):
 )
 def test_without_the_token_nothing_is_shown(client, path):
     reply = client.get(path)
-    assert reply.status_code == 403 and "notewriter page" in reply.text
+    assert reply.status_code == 403 and "notewriter app" in reply.text
     assert "set-cookie" not in reply.headers
 
 

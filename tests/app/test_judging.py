@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="needs the extra `serve`")
 from by_hand_pairs import HOSTILE, pairs_folder
 from starlette.testclient import TestClient
 
-from notewriter.app import judging, page
+from notewriter.app import app, judging
 from notewriter.app.application import Section, make_app
 from notewriter.artifacts.hand_labels import read_hand_labels
 from notewriter.data.by_hand.items import ByHandArguments, SampleArguments, sample
@@ -226,4 +226,4 @@ def test_a_kill_loses_no_answer_and_the_next_page_goes_on(opened, items, tmp_pat
 def test_what_cannot_be_judged_is_one_line(options, message, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        page.main(["--page_port", "0", *options])
+        app.main(["--page_port", "0", *options])

@@ -177,7 +177,7 @@ def test_notes_of_two_runs_are_measured_and_become_pairs(noted_runs, tmp_path, c
 
 
 def test_what_cannot_be_measured_is_one_line(tmp_path, labelled, pairs):
-    with pytest.raises(UserError, match="has no labels; `notewriter page"):
+    with pytest.raises(UserError, match="has no labels; `notewriter app"):
         run(tmp_path)
     labelled("ana", neither={f"q{number}" for number in range(8)})
     with pytest.raises(UserError, match="no pair follows from the labels: neither is better"):

@@ -24,11 +24,11 @@ ADDRESS = re.compile(r"open (http://127\.0\.0\.1:(\d+)/\?token=\S+) in")
 
 @pytest.fixture
 def page(tmp_path):
-    """Starts `notewriter page`; gives its process and address."""
+    """Starts `notewriter app`; gives its process and address."""
     running = []
 
     def start(*options):
-        command = [sys.executable, "-m", "notewriter.cli", "page", "--page_port", "0", *map(str, options)]
+        command = [sys.executable, "-m", "notewriter.cli", "app", "--page_port", "0", *map(str, options)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ)
         running.append(process)
         found = ADDRESS.match(process.stdout.readline())

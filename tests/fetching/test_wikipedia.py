@@ -7,7 +7,8 @@ import pytest
 from corpus_files import read_corpus
 from json_service import Answer, json_service
 
-from notewriter.corpora import corpus, download
+from notewriter.corpora import corpus
+from notewriter.fetching import wikipedia
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -47,7 +48,7 @@ def fanoutqa(path, **revisions):
 
 def fetch(service, dataset, path, output):
     options = {"dataset": dataset, "path": path, "output": output, "contact": "me@example.org", "api": service.url}
-    download.main([part for name, value in options.items() for part in (f"--{name}", str(value))])
+    wikipedia.main([part for name, value in options.items() for part in (f"--{name}", str(value))])
 
 
 def test_pages_become_a_corpus_of_whole_pages_under_the_names_that_the_questions_use(tmp_path, capsys):
@@ -77,7 +78,7 @@ def test_the_revision_that_the_questions_were_written_from_is_asked_for(tmp_path
 
 
 def test_a_download_that_was_killed_is_not_taken_for_whole_and_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "ATTEMPTS", 1)
+    monkeypatch.setattr(wikipedia, "ATTEMPTS", 1)
     links = ["https://en.wikipedia.org/wiki/Osk", "https://en.wikipedia.org/wiki/Who%3F_What/Why_%26_how"]
     path, output = frames(tmp_path / "frames.jsonl", *links), tmp_path / "pages.jsonl"
     with (
@@ -131,7 +132,7 @@ def test_a_wiki_that_is_busy_is_asked_again_after_the_time_that_it_names(tmp_pat
     ],
 )
 def test_a_wiki_that_refuses_or_a_proxy_that_answers_ends_the_command_in_a_line(tmp_path, monkeypatch, answer):
-    monkeypatch.setattr(download, "ATTEMPTS", 1)
+    monkeypatch.setattr(wikipedia, "ATTEMPTS", 1)
     path = frames(tmp_path / "frames.jsonl", "https://en.wikipedia.org/wiki/Osk")
     with json_service(lambda _: answer) as service, pytest.raises(UserError) as error:
         fetch(service, "frames", path, tmp_path / "pages.jsonl")

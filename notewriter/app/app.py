@@ -1,4 +1,4 @@
-"""`notewriter page`: a page on this machine, to ask questions, to judge by hand and to watch runs.
+"""`notewriter app`: a page on this machine, to ask questions, to judge by hand and to watch runs.
 
 It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
 what is judged, the options of `notewriter ask` who answers, `--beside` a second one for comparison, and `--watch` the
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     page, by_hand, draw, arguments, models = parse(
         [PageArguments, ByHandArguments, SampleArguments, AskArguments, ModelArguments],
         argv,
-        prog="notewriter page",
+        prog="notewriter app",
         description=__doc__,
     )
     try:

@@ -1,4 +1,4 @@
-"""`notewriter pages`: download the pages of Wikipedia that a benchmark's questions name, as HTML with their tables.
+"""`notewriter fetch pages`: the pages of Wikipedia that a benchmark's questions name, as HTML with their tables.
 
 FanOutQA names revisions, which are what is downloaded; of FRAMES's pages it is the newest. `notewriter corpus --source
 wikipedia-html` reads the file. MediaWiki's Action API is asked for one page after the other, as its etiquette wants,
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: the questions name no pages, the wiki cannot be reached, or it has none of the pages.
     """
-    (arguments,) = config.parse(PagesArguments, argv, prog="notewriter pages", description=__doc__)
+    (arguments,) = config.parse(PagesArguments, argv, prog="notewriter fetch pages", description=__doc__)
     path = question_file(arguments.dataset, arguments.path, arguments.split)
     pages, output = Pages(arguments.dataset, Path(path)), Path(arguments.output)
     missing = run_async(_download(pages, output, arguments))
