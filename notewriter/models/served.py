@@ -10,6 +10,7 @@ from typing import Any
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.dialects import NEUTRAL
+from notewriter.models.tokenizer import check_served
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,13 @@ def options_of(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
       have without a request. The parsers go by these variables, not by the prompt.
     - `override_generation_config`: the neutral value of each of `NEUTRAL` that the model's generation_config.json
       sets. `generation_config` in the user's options keeps the model's own.
+
+    Raises:
+        UserError: the tokenizer's class makes other tokens than its file (`check_served`).
     """
     if not (Checkpoint(model).folder.is_dir() or Checkpoint(model).is_hub_id):
         return dict(options)
+    check_served(Checkpoint(model).tokenizer)
     ours = _of_template(model, options.get("chat_template"), bool(options.get("reasoning_parser")))
     if "generation_config" not in options:
         ours |= _of_sampling(model)

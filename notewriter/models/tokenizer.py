@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from notewriter.ground.errors import UserError, one_line
+from notewriter.models.checkpoint import load
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LINE = "Who built the mill?"
 """A text whose tokens are compared."""
+
+PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
+"""The names of classes that take tokenizer.json as it is begin with one of these."""
 
 
 def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
@@ -59,6 +63,26 @@ def check_class(tokenizer: "PreTrainedTokenizerBase", name: str, revision: str |
             f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or take the "
             "tokenizer of this kind of model"
         )
+
+
+def check_served(name: str) -> None:
+    """As `check_class`, before a server loads a tokenizer; at once where the class takes tokenizer.json as it is.
+
+    Raises:
+        UserError: as `check_class`.
+    """
+    from transformers.utils import cached_file
+
+    try:
+        settings = json.loads(Path(str(cached_file(name, "tokenizer_config.json"))).read_text(encoding="utf-8"))
+        kind = str(settings.get("tokenizer_class") or PLAIN[0])
+    # The server says what is wrong with a file that is not there or damaged.
+    except (OSError, ValueError, AttributeError):
+        return
+    if not kind.startswith(PLAIN):
+        from transformers import AutoTokenizer
+
+        check_class(load(AutoTokenizer, name), name)
 
 
 def _is_whole(model: str) -> bool:

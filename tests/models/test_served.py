@@ -2,11 +2,13 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 from real_templates import FAMILIES, template_of, tokenizer_of
 
+from notewriter.ground.errors import UserError
 from notewriter.models import served
 from notewriter.models.chat_template import preset, presets
 from notewriter.models.servers import Wanted
@@ -44,6 +46,18 @@ def test_templates_that_write_texts_get_texts(folder, family):
 
 def test_a_template_that_takes_lists_alone_is_left_to_vllm(folder):
     assert served.options_of(folder(LISTS), {}) == {}
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizerFast", "CodeLlamaTokenizerFast"])
+def test_a_tokenizer_whose_class_makes_other_tokens_is_not_served(tiny_model, tmp_path, name):
+    for file in ("tokenizer.json", "tokenizer_config.json", "config.json", "model.safetensors"):
+        shutil.copy(tiny_model / file, tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"tokenizer_class": name}
+    settings.pop("backend", None)
+    served.options_of(str(tiny_model), {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match=r"the class (Code)?LlamaTokenizer makes other tokens than tokenizer"):
+        served.options_of(str(tmp_path), {})
 
 
 def test_the_users_own_options_stay(folder):
