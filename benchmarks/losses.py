@@ -48,7 +48,6 @@ from notewriter.training.inputs.chat_templates import load_tokenizer, stop_token
 from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.losses import LOSSES as TYPES
-from notewriter.training.run.losses import SMOOTHED
 from notewriter.training.run.trainers import build_dpo_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +57,11 @@ Combination = tuple[str, str]
 
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {"loss_type": name} for name in TYPES},
-    **{name: {"loss_type": name, "label_smoothing": 0.1} for name in sorted(SMOOTHED)},
+    **{
+        name: {"loss_type": name, "label_smoothing": 0.1}
+        for name, loss in TYPES.items()
+        if loss.reads("label_smoothing")
+    },
     "sigmoid + 0.2 sft": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.2]},
     "sigmoid, ld_alpha 0.5": {"loss_type": "sigmoid", "ld_alpha": 0.5},
     "sigmoid, use_weighting": {"loss_type": "sigmoid", "use_weighting": True},

@@ -18,21 +18,13 @@ resumes from its last checkpoint when the same command is given again; a finishe
 
 import sys
 
-from trl import ModelConfig
-
 from notewriter.ground.errors import run
-from notewriter.training.on_pairs import train
-from notewriter.training.options import DPOArguments, DPOConfiguration
-from notewriter.training.run.trainers import build_dpo_trainer
+from notewriter.training.training import train
 
 
 def main(argv: list[str]) -> None:
-    """One DPO run, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
-
-    Raises:
-        UserError: the model, the pairs or the options cannot be trained with, or `output_dir` contains another run.
-    """
-    train(argv, "dpo", [DPOArguments, DPOConfiguration, ModelConfig], build_dpo_trainer, __doc__)
+    """One DPO run, or the rest of it (`training.train`)."""
+    train("dpo", argv, __doc__)
 
 
 if __name__ == "__main__":

@@ -455,6 +455,20 @@ def check_needs(training: Configuration, model: ModelConfig) -> None:
         raise UserError("activation_offloading: moves activations from a GPU to memory, and here is none; leave it out")
 
 
+def check(arguments: SharedArguments, training: Configuration, model: ModelConfig) -> None:
+    """Check that this machine can train with these options, before anything is loaded.
+
+    Raises:
+        UserError: it cannot.
+    """
+    check_devices(training)
+    if isinstance(arguments, PairArguments):
+        launch_file.check_reference_loading(model)
+    if isinstance(training, SFTConfiguration):
+        check_packing(training, model)
+    check_needs(training, model)
+
+
 def resolve(*arguments: Any) -> dict[str, Any]:
     """Every option with its value, usable as a `--config` file again; without tokens and passwords.
 

@@ -15,7 +15,7 @@ from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.trackers import run_id
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
-from notewriter.ground.errors import UserError, writing
+from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
@@ -33,16 +33,15 @@ logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
 
 
-def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, float]:
-    """Train, from the last checkpoint if there is one, and save the whole model; returns the last metrics.
+def train(trainer: Trainer, run: RunFolder, base: weights.Stored, stop: StopOnSignal) -> dict[str, float]:
+    """The last metrics of a training, which begins at the last checkpoint if there is one.
 
     `base` is how the base model is stored, as which a fully trained model is too.
 
     Raises:
-        UserError: training diverged (`divergence`), or the output folder cannot be written.
+        UserError: training diverged (`divergence`), or the run cannot go on from its checkpoint.
         SystemExit: a signal stopped the run, which has saved a checkpoint (`interruption`).
     """
-    stop = StopOnSignal(trainer)
     trainer.add_callback(stop)
     show_lines(trainer)
     reference = _following(trainer)
@@ -53,32 +52,19 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
         os.environ.setdefault("WANDB_RESUME", "allow")
     if run.config.get("keep_weights"):
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
-    with writing(run.path), stop.listening():
-        checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
-        if checkpoint:
-            check_processes(checkpoint, trainer.args)
-            logger.info("%s: resuming from this checkpoint", checkpoint)
-            _restore_token_count(trainer, checkpoint)
-            if reference is not None:
-                _restore(reference, checkpoint / REFERENCE)
-        start = str(checkpoint) if checkpoint else None
-        metrics: dict[str, float] = trainer.train(resume_from_checkpoint=start).metrics
-        if stop.stopping:
-            stop.end()
-        if trainer.args.eval_strategy != "no":
-            trainer.evaluate()
-        trainer.save_model(str(run.path))
-        on_main_process(lambda: require_weights(run.path))
-        if trainer.is_world_process_zero():
-            # A pickle of every option, including tokens, and the libraries' cards of a "fine-tuned version of None";
-            # nothing reads either, and `notewriter publish` writes the model's card.
-            for name in ("training_args.bin", "README.md"):
-                (run.path / name).unlink(missing_ok=True)
-            if not run.config["use_peft"]:
-                weights.cast_weights(run.path, base)
-            exchange.settle(run.path, base)
-        check_saved(trainer, run.path)
-        on_main_process(lambda: check_finite(run.path))
+    checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
+    if checkpoint:
+        check_processes(checkpoint, trainer.args)
+        logger.info("%s: resuming from this checkpoint", checkpoint)
+        _restore_token_count(trainer, checkpoint)
+        if reference is not None:
+            _restore(reference, checkpoint / REFERENCE)
+    start = str(checkpoint) if checkpoint else None
+    metrics: dict[str, float] = trainer.train(resume_from_checkpoint=start).metrics
+    if stop.stopping:
+        stop.end()
+    if trainer.args.eval_strategy != "no":
+        trainer.evaluate()
     last: dict[str, float] = {}
     for entry in trainer.state.log_history:
         last |= entry
@@ -87,6 +73,26 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored) -> dict[str, f
         # The mean over the steps since then alone.
         last.pop("train_loss", None)
     return last
+
+
+def save(trainer: Trainer, run: RunFolder, base: weights.Stored) -> None:
+    """Save the whole model, and read it back.
+
+    Raises:
+        UserError: it is not what was trained, has weights that are not finite, or cannot be written.
+    """
+    trainer.save_model(str(run.path))
+    on_main_process(lambda: require_weights(run.path))
+    if trainer.is_world_process_zero():
+        # A pickle of every option, including tokens, and the libraries' cards of a "fine-tuned version of None";
+        # nothing reads either, and `notewriter publish` writes the model's card.
+        for name in ("training_args.bin", "README.md"):
+            (run.path / name).unlink(missing_ok=True)
+        if not run.config["use_peft"]:
+            weights.cast_weights(run.path, base)
+        exchange.settle(run.path, base)
+    check_saved(trainer, run.path)
+    on_main_process(lambda: check_finite(run.path))
 
 
 def _following(trainer: Trainer) -> torch.nn.Module | None:

@@ -2,36 +2,53 @@
 
 import difflib
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from trl import DPOConfig
 
 from notewriter.ground.errors import UserError
 
-TRL_LOSSES = (
-    *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
-    *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
-)
-"""The values of `loss_type`, which TRL types as a list of strings: a test compares them with its loss's branches."""
+OF_A_REFERENCE = ("ld_alpha", "f_divergence_type", "use_weighting", "precompute_ref_log_probs", "sync_ref_model")
+"""Options that every loss with a reference reads."""
 
-REFERENCE_FREE = {"simpo", "orpo", "sft"}
-"""The losses that need no reference (`run.reference_free`)."""
 
-LOSSES = (*TRL_LOSSES, *sorted(REFERENCE_FREE.difference(TRL_LOSSES)))
+class Loss(NamedTuple):
+    """A loss on pairs: the options that not every loss reads, whether it needs a reference, and whether it is TRL's."""
 
-SMOOTHED = {"exo_pair", "robust", "aot", "aot_unpaired"}
-"""The losses that read `label_smoothing`."""
+    options: tuple[str, ...] = ()
+    needs_reference: bool = True
+    is_of_trl: bool = True
 
-_WITH_REFERENCE: set[str | bool] = {loss for loss in LOSSES if loss not in REFERENCE_FREE}
+    def reads(self, option: str) -> bool:
+        """Whether the loss reads one of the options in `NEEDS`."""
+        return option in self.options or (self.needs_reference and option in OF_A_REFERENCE)
 
-NEEDS: dict[str, tuple[str, set[str | bool]]] = {
-    "label_smoothing": ("loss_type", {*SMOOTHED}),
-    "discopop_tau": ("loss_type", {"discopop"}),
-    "simpo_gamma": ("loss_type", {"simpo"}),
-    **dict.fromkeys(
-        ("ld_alpha", "f_divergence_type", "use_weighting", "precompute_ref_log_probs", "sync_ref_model"),
-        ("loss_type", _WITH_REFERENCE),
-    ),
+
+LOSSES = {
+    "sigmoid": Loss(),
+    "hinge": Loss(),
+    "ipo": Loss(),
+    "exo_pair": Loss(("label_smoothing",)),
+    "nca_pair": Loss(),
+    "robust": Loss(("label_smoothing",)),
+    "bco_pair": Loss(),
+    "sppo_hard": Loss(),
+    "aot": Loss(("label_smoothing",)),
+    "aot_unpaired": Loss(("label_smoothing",)),
+    "apo_zero": Loss(),
+    "apo_down": Loss(),
+    "discopop": Loss(("discopop_tau",)),
+    "sft": Loss(needs_reference=False),
+    "sigmoid_norm": Loss(),
+    "orpo": Loss(needs_reference=False, is_of_trl=False),
+    "simpo": Loss(("simpo_gamma",), needs_reference=False, is_of_trl=False),
+}
+"""The values of `loss_type`, which TRL types as a list of strings: a test compares TRL's with its loss's branches."""
+
+NEEDS: dict[str, tuple[str, Collection[str | bool]]] = {
+    option: ("loss_type", {name for name, loss in LOSSES.items() if loss.reads(option)})
+    for option in ("label_smoothing", "discopop_tau", "simpo_gamma", *OF_A_REFERENCE)
+} | {
     "f_alpha_divergence_coef": ("f_divergence_type", {"alpha_divergence"}),
     "ref_model_mixup_alpha": ("sync_ref_model", {True}),
     "ref_model_sync_steps": ("sync_ref_model", {True}),
@@ -42,14 +59,14 @@ NEEDS: dict[str, tuple[str, set[str | bool]]] = {
 
 def is_reference_free(losses: Collection[str]) -> bool:
     """Whether no loss of a run needs a reference."""
-    return REFERENCE_FREE.issuperset(losses)
+    return not any(LOSSES[loss].needs_reference for loss in losses)
 
 
 def is_read(option: str, training: Any) -> bool:
     """Whether a run reads an option at all."""
-    other, values = NEEDS.get(option, ("", set()))
+    other, values = NEEDS.get(option, ("", ()))
     chosen = getattr(training, other, None)
-    return option not in NEEDS or not values.isdisjoint(chosen if isinstance(chosen, list) else [chosen])
+    return option not in NEEDS or any(each in values for each in (chosen if isinstance(chosen, list) else [chosen]))
 
 
 def check_read(training: Any, options: Iterable[str]) -> None:
@@ -82,10 +99,11 @@ def check_losses(training: DPOConfig) -> None:
             near = difflib.get_close_matches(loss, LOSSES, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(LOSSES)}"
             raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
-    if {"simpo", "orpo"}.intersection(training.loss_type) and not is_reference_free(training.loss_type):
+    if not all(LOSSES[loss].is_of_trl for loss in training.loss_type) and not is_reference_free(training.loss_type):
+        without = sorted(name for name, loss in LOSSES.items() if not loss.needs_reference)
         raise UserError(
             f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
-            f"{', '.join(sorted(REFERENCE_FREE))}, or none of simpo and orpo"
+            f"{', '.join(without)}, or none of simpo and orpo"
         )
     check_read(training, NEEDS)
     if "sft" in training.loss_type and training.use_weighting:

@@ -40,7 +40,7 @@ def log_odds(log_probs: torch.Tensor) -> torch.Tensor:
 
 
 class ReferenceFreeTrainer(CountsSteps, CachedReferenceTrainer):
-    """The DPO trainer, which with the losses of `losses.REFERENCE_FREE` alone has no reference."""
+    """The DPO trainer, which has no reference where no loss needs one (`losses.LOSSES`)."""
 
     def __init__(self, model: str, **arguments: Any) -> None:
         training = arguments["args"]

@@ -7,7 +7,9 @@ import textwrap
 import pytest
 from trl import DPOTrainer
 
-from notewriter.training.run.losses import SMOOTHED, TRL_LOSSES
+from notewriter.training.run.losses import LOSSES
+
+TRL_LOSSES = [name for name, loss in LOSSES.items() if loss.is_of_trl]
 
 
 def test_the_losses_are_the_branches_of_trls_loss() -> None:
@@ -26,4 +28,4 @@ def test_the_losses_are_the_branches_of_trls_loss() -> None:
 def test_label_smoothing_is_refused_where_trls_loss_does_not_read_it(loss: str) -> None:
     source = inspect.getsource(DPOTrainer._compute_loss)
     branch = source.split(f'loss_type == "{loss}"')[1].split("elif loss_type ==")[0]
-    assert ("label_smoothing" in branch) == (loss in SMOOTHED)
+    assert ("label_smoothing" in branch) == LOSSES[loss].reads("label_smoothing")
