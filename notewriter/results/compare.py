@@ -22,6 +22,9 @@ from notewriter.ground.errors import UserError
 from notewriter.results.measures import by_question
 from notewriter.results.runs import Run
 
+LEVEL = 0.05
+"""The p-value, corrected, up to which a difference has an asterisk."""
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -45,6 +48,11 @@ class Paired:
     questions: int
     at_floor: bool = False
 
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether both sides are equal on every question."""
+        return self.difference.low == self.difference.high == 0
+
 
 Comparison = dict[str, Paired]
 """Score or cost -> its values on both sides."""
@@ -64,18 +72,25 @@ def compare(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons that are read together, their p-values corrected for the number of scores in all of them (`holm`)."""
-    p_values = [
-        paired.p_value for comparison in comparisons for metric, paired in comparison.items() if metric not in COSTS
-    ]
-    remaining = iter(holm(p_values))
+    """Comparisons that are read together, their p-values corrected for the number of tests in all of them (`holm`).
+
+    Rows that are alike in every number are one test, and a score that no question changed is none.
+    """
+    scores = [each for comparison in comparisons for name, each in comparison.items() if name not in COSTS]
+    tested = [each for each in dict.fromkeys(scores) if not each.is_unchanged]
+    p_values = dict(zip(tested, holm([each.p_value for each in tested]), strict=True))
     return [
         {
-            metric: paired if metric in COSTS else replace(paired, p_value=next(remaining))
-            for metric, paired in comparison.items()
+            name: paired if name in COSTS else replace(paired, p_value=p_values.get(paired, 1.0))
+            for name, paired in comparison.items()
         }
         for comparison in comparisons
     ]
+
+
+def is_sure(name: str, paired: Paired) -> bool:
+    """Whether a difference has an asterisk: its interval excludes zero, and its corrected p is at most `LEVEL`."""
+    return paired.difference.excludes_zero and (name in COSTS or paired.p_value <= LEVEL)
 
 
 def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparison:

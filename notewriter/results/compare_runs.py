@@ -19,7 +19,8 @@ from notewriter.results.compare import Comparison, compare
 from notewriter.results.examples import examples
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table
-from notewriter.results.without_a_model import against_constants, against_controls
+from notewriter.results.verdict import verdict
+from notewriter.results.without_a_model import against_constants, against_controls, corrected_scores
 
 
 @dataclass
@@ -48,9 +49,9 @@ def format_table(
     controls: Mapping[str, Comparison] | None = None,
     constants: Mapping[str, Comparison] | None = None,
 ) -> str:
-    """A comparison as an aligned Markdown table; `*` marks a difference whose interval excludes zero.
+    """A comparison as an aligned Markdown table; `*` marks a difference that is sure (`is_sure`).
 
-    `controls` and `constants` are those of `against_controls` and `against_constants`, each a table of its own.
+    `controls` and `constants` are those of `against_controls` and `against_constants`, corrected, each a table.
     """
     controls, constants = controls or {}, constants or {}
     parts = [aligned([comparison_table("", ((name, name, paired) for name, paired in comparison.items()))])]
@@ -83,8 +84,8 @@ def main(argv: list[str]) -> None:
     comparison = compare(before, after)
     controls, constants, reason, notes = {}, {}, "", ""
     try:
-        constants = against_constants(after)
-        controls = against_controls(after)
+        constants = corrected_scores(against_constants(after))
+        controls = corrected_scores(against_controls(after))
         if arguments.examples:
             notes = examples(before[0], after[0], arguments.examples)
     except UserError as error:
@@ -92,3 +93,5 @@ def main(argv: list[str]) -> None:
     sys.stdout.write(format_table(comparison, controls, constants) + "\n" + reason)
     if notes:
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")
+    if sentence := verdict(before[0], after[0], comparison, controls):
+        sys.stdout.write(f"\n{sentence}\n")

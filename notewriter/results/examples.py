@@ -4,7 +4,7 @@ from notewriter.evaluation.controls import CONTENDERS, control_notes
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.digests import drawn
 from notewriter.results.runs import Run
-from notewriter.results.without_a_model import best_control
+from notewriter.results.without_a_model import highest_control
 
 
 def examples(before: Run, after: Run, number: int) -> str:
@@ -21,7 +21,7 @@ def examples(before: Run, after: Run, number: int) -> str:
         name: {id: note_scores(note, read[id].question) for id, note in by_question.items()}
         for name, by_question in notes.items()
     }
-    best = best_control(scores, FACTS)
+    best = highest_control(scores, FACTS)
     parts = []
     for id in drawn(read.keys() & before.predictions.keys(), number):
         question = read[id].question

@@ -124,10 +124,12 @@ def write_report(
         else:
             of_runs.append(folder)
     runs = read_runs(of_runs)
-    sections = [*(sections_of(runs) if runs else []), *others]
+    verdicts, sections = sections_of(runs) if runs else ([], [])
+    sections += others
     if worth and worth.worth:
         sections.append(worth_section(runs, worth, models or ModelArguments(), output.parent))
-    write(output, TITLE, _intro(runs), sections, _viewer(runs, max_megabytes * 1_000_000) if runs else None)
+    intro = [*(Markup("<b>{}</b>").format(each) for each in verdicts), *_intro(runs)]
+    write(output, TITLE, intro, sections, _viewer(runs, max_megabytes * 1_000_000) if runs else None)
     return sections
 
 

@@ -21,7 +21,8 @@ from notewriter.results.measures import headline, measured, shares
 from notewriter.results.page import Part, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table, named, sign
-from notewriter.results.without_a_model import against_constants, against_controls
+from notewriter.results.verdict import verdict
+from notewriter.results.without_a_model import against_constants, against_controls, corrected_scores
 
 KINDS = {"type": "Type", "hops": "Hops"}
 """Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""
@@ -47,20 +48,40 @@ class Difference(NamedTuple):
     comparison: Comparison
 
 
-def sections_of(runs: Sequence[Run]) -> list[Section]:
-    """The sections about run folders, the first of which is the baseline."""
+class Beside(NamedTuple):
+    """A run beside what no model wrote: its notes, its answers, or the reason why they are not shown."""
+
+    notes: dict[str, Comparison]
+    answers: dict[str, Comparison]
+    reason: str = ""
+
+
+def sections_of(runs: Sequence[Run]) -> tuple[list[str], list[Section]]:
+    """What the runs show in a sentence each, and the sections about them; the first is the baseline."""
     compared = differences(runs)
+    beside = [_beside(run) for run in runs]
     metric = metric_named(headline(runs) or "")
     kinds_table, costs_table = kinds(runs), stage_costs(runs)
-    return [
+    sections = [
         Section("runs", "Runs", [_overview(runs)], as_text=False),
         Section("scores", "Scores", [scores(runs, compared), *interval_chart(runs)], beside=True),
         Section("differences", f"Differences from {runs[0].label}", _differences(compared, runs), beside=True),
-        Section("without", "Without a model", without_a_model(runs)),
+        Section("without", "Without a model", without_a_model(runs, beside)),
         Section("expenses", f"{metric.label} against cost and steps", expense_chart(runs), as_text=False),
         Section("kinds", "Kinds of questions", [kinds_table] if kinds_table[2] else [], as_text=False),
         Section("costs", "Costs by stage", [COSTS_TEXT, costs_table] if costs_table[2] else [], as_text=False),
     ]
+    return verdicts(runs, compared, beside), sections
+
+
+def _beside(run: Run) -> Beside:
+    """Empty for a run that was evaluated without `--controls`."""
+    if not run.metrics.controls:
+        return Beside({}, {})
+    try:
+        return Beside(corrected_scores(against_controls([run])), corrected_scores(against_constants([run])))
+    except UserError as error:
+        return Beside({}, {}, str(error))
 
 
 def _overview(runs: Sequence[Run]) -> Markup:
@@ -165,21 +186,24 @@ def _band(run: Run, metric: str) -> str:
     return ends if ceiling is None else f"{ends}; {CEILING} {ceiling:.3f}"
 
 
-def without_a_model(runs: Sequence[Run]) -> list[Part]:
+def verdicts(runs: Sequence[Run], compared: Sequence[Difference], beside: Sequence[Beside]) -> list[str]:
+    """For each run but the first, whether it is better than the first and than notes without a model."""
+    sentences = [
+        verdict(runs[0], each.run, each.comparison, own.notes) for each, own in zip(compared, beside[1:], strict=True)
+    ]
+    labels = [f"{each.run.label}: " if len(compared) > 1 else "" for each in compared]
+    return [f"{label}{each}" for label, each in zip(labels, sentences, strict=True) if each]
+
+
+def without_a_model(runs: Sequence[Run], beside: Sequence[Beside]) -> list[Part]:
     """A table for each run that was evaluated with `--controls`: its notes and answers beside those of no model."""
     tables: list[Part] = []
-    for run in runs:
-        if run.metrics.controls:
-            try:
-                against = {"notes": against_controls([run]), "constant answers": against_constants([run])}
-            except UserError as error:
-                tables.append((f"{run.label}: not shown; {error}", [""], []))
-                continue
-            tables += [
-                beside_table(f"{run.label} beside {what} without a model", each, run.label)
-                for what, each in against.items()
-                if each
-            ]
+    for run, own in zip(runs, beside, strict=True):
+        if own.reason:
+            tables.append((f"{run.label}: not shown; {own.reason}", [""], []))
+        for what, each in (("notes", own.notes), ("constant answers", own.answers)):
+            if each:
+                tables.append(beside_table(f"{run.label} beside {what} without a model", each, run.label))
     rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in SHOWN)
     text = (
         "Sentences of the passages that the run found, cut at as many words as its note of the question; more words "

@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.pages.tables import Cell, Table
-from notewriter.results.compare import Comparison, Paired, corrected, p_value_text
+from notewriter.results.compare import Comparison, Paired, is_sure, p_value_text
 
 EXPLANATION = (
-    "An asterisk marks a paired difference whose interval excludes zero. p: McNemar's exact test where scores are 0 or "
-    "1, else a permutation test, corrected for the number of scores (Holm)"
+    "An asterisk marks a paired difference whose interval excludes zero and whose p is at most 0.05. p: McNemar's "
+    "exact test where scores are 0 or 1, else a permutation test, corrected for the number of scores that differ (Holm)"
 )
 """What every table of differences says below or above it."""
 
@@ -29,9 +29,9 @@ def mean_text(name: str, mean: float, deviation: float | None = None) -> str:
 
 
 def sign(name: str, paired: Paired) -> Markup:
-    """An arrow: green for better, red for worse, plain where neither direction is better; empty if zero is possible."""
+    """An arrow: green for better, red for worse, plain where neither direction is better; empty where unsure."""
     difference, metric = paired.difference, metric_named(name)
-    if not difference.excludes_zero:
+    if not is_sure(name, paired):
         return Markup()
     rises = difference.mean > 0
     kind = "count" if metric.better is None else "gain" if rises == (metric.better == "higher") else "loss"
@@ -40,9 +40,9 @@ def sign(name: str, paired: Paired) -> Markup:
 
 
 def difference_text(name: str, paired: Paired) -> Cell:
-    """A difference with its interval, and an asterisk where that excludes zero; on a page with an arrow (`sign`)."""
+    """A difference with its interval, and an asterisk where it is sure (`is_sure`); on a page with its `sign`."""
     text = paired.difference.text(metric_named(name).decimals, "+")
-    return Cell(text + (" *" if paired.difference.excludes_zero else ""), sign(name, paired) + text)
+    return Cell(text + (" *" if is_sure(name, paired) else ""), sign(name, paired) + text)
 
 
 def comparison_table(
@@ -75,26 +75,23 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
 
     Args:
         caption: the table's.
-        against: of `against_controls` or `against_constants`; p-values are corrected here, for those that are shown.
+        against: of `against_controls` or `against_constants`, `corrected_scores`.
         label: what the run is called.
     """
     names = list(dict.fromkeys(name for comparison in against.values() for name in comparison))
-    tested = [name for name in names if metric_named(name).better is not None]
-    shown = corrected([{name: each[name] for name in tested if name in each} for each in against.values()])
+    scores = [name for name in names if metric_named(name).better is not None]
     header = [""]
     for name in names:
-        header += [name, f"{label} minus it [95% interval]", "p"] if name in tested else [name]
+        header += [name, f"{label} minus it [95% interval]", "p"] if name in scores else [name]
     rows: list[list[str]] = []
-    for (control, comparison), scores in zip(against.items(), shown, strict=True):
+    for control, comparison in against.items():
         row: list[str] = [control]
         for name in names:
-            if name in scores:
-                each = scores[name]
+            each = comparison.get(name)
+            if each and name in scores:
                 p_value = p_value_text(name, each.p_value, each.at_floor)
                 row += [mean_text(name, each.before), difference_text(name, each), p_value]
-            elif name in tested:
-                row += ["", "", ""]
             else:
-                row.append(mean_text(name, comparison[name].before) if name in comparison else "")
+                row += [mean_text(name, each.before) if each else "", *([""] * 2 if name in scores else [])]
         rows.append(row)
     return caption, header, rows

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import CEILING, OTHER, Scores, constant_scores, control_scores
 from notewriter.evaluation.notes import ANSWER, FACTS, WORDS
 from notewriter.ground.errors import UserError
-from notewriter.results.compare import Comparison, Paired, compare_scores
+from notewriter.results.compare import Comparison, Paired, compare_scores, corrected
 from notewriter.results.runs import Run
 
 ByQuestion = Mapping[str, Mapping[str, float]]
@@ -51,6 +52,12 @@ def _against(runs: Sequence[Run], others: Sequence[Scores], metrics: Sequence[st
     return comparisons
 
 
+def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]:
+    """Comparisons with controls, their p-values corrected for all scores of which one direction is better."""
+    scores = [{n: each for n, each in of.items() if metric_named(n).better is not None} for of in against.values()]
+    return {name: {**against[name], **of} for name, of in zip(against, corrected(scores), strict=True)}
+
+
 def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:
     """A metric on two sides of runs, on the questions of which all have it; None if there is none."""
     shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
@@ -58,7 +65,7 @@ def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: 
     return compare_scores(*sides) if shared else None
 
 
-def best_control(scores: Mapping[str, ByQuestion], metric: str) -> str | None:
+def highest_control(scores: Mapping[str, ByQuestion], metric: str) -> str | None:
     """The contender with the highest mean of a metric, the first of equal ones; None where none has it."""
     means = {
         name: sum(values) / len(values)

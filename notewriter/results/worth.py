@@ -34,7 +34,7 @@ from notewriter.results.measures import CURVE, HEADS
 from notewriter.results.page import Part, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import comparison_table
-from notewriter.results.without_a_model import ByQuestion, best_control, compared
+from notewriter.results.without_a_model import ByQuestion, compared, highest_control
 from notewriter.retrieval.chain import Part as Searched
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.controls import REGRESSION
@@ -223,9 +223,8 @@ def best_table(worths: Sequence[Worth], chosen: Worth | None) -> Table:
     names: list[dict[str, str]] = []
     comparisons: list[Comparison] = []
     for worth in worths:
-        of = (chosen or worth).scores
-        controls = {writer: scores for writer, scores in of.items() if writer != OWN}
-        best = {name: control for name in COMPARED if (control := best_control(controls, name))}
+        controls = _controls(chosen or worth)
+        best = {name: control for name in COMPARED if (control := highest_control(controls, name))}
         found = {name: compared([worth.scores[each]], [worth.scores[OWN]], name) for name, each in best.items()}
         comparisons.append({name: paired for name, paired in found.items() if paired})
         names.append({name: f"{worth.label}, {HEADS[name]}, minus {control}" for name, control in best.items()})
@@ -237,15 +236,22 @@ def best_table(worths: Sequence[Worth], chosen: Worth | None) -> Table:
     return comparison_table("Against the best note without a model", rows, ("best control", "its notes"))
 
 
+def _controls(worth: Worth) -> Scores:
+    return {writer: scores for writer, scores in worth.scores.items() if writer != OWN}
+
+
 def curves(worths: Sequence[Worth]) -> str:
-    """The supporting facts within the first words of notes, a panel a run, beside `lead` and `gold`; an SVG image."""
+    """The facts within the first words of notes, a panel a run, beside the best control and `gold`; an SVG image."""
     panels = []
     for worth in worths:
         shown = {"notes": {each.question.id: each.note for each in worth.read}}
-        shown |= control_notes(worth.read, ("lead", CEILING), CURVE[-1])
+        best = highest_control(_controls(worth), FACTS)
+        shown |= control_notes(worth.read, (*([best] if best in CONTENDERS else []), CEILING), CURVE[-1])
         lines = {writer: [(words, _facts(worth, notes, words)) for words in CURVE] for writer, notes in shown.items()}
         panels.append(charts.Panel(worth.label, lines, axis="First words of the note"))
-    return charts.panels("Supporting facts within the first words of notes, with those of lead and gold", panels)
+    return charts.panels(
+        "Supporting facts within the first words of notes, with those of the best control and gold", panels
+    )
 
 
 def _facts(worth: Worth, notes: Mapping[str, str], words: int) -> float:

@@ -7,10 +7,9 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config
 
-from notewriter.artifacts.metrics import read_metrics
+from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import (
     CONTENDERS,
     SHOWN,
@@ -23,11 +22,11 @@ from notewriter.evaluation.controls import (
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.results import compare_runs as compare
-from notewriter.results.compare import corrected, p_value_text
+from notewriter.results.compare import Paired
 from notewriter.results.report import write_report
 from notewriter.results.runs import Run
 from notewriter.results.tables import beside_table
-from notewriter.results.without_a_model import against_constants, against_controls, best_control
+from notewriter.results.without_a_model import against_constants, against_controls, corrected_scores, highest_control
 
 
 def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(noted_runs):
@@ -43,7 +42,7 @@ def test_controls_are_made_of_the_passages_of_the_run_at_the_words_of_its_notes(
         assert {each["note_words"] for each in scores[name].values()} == {12.0}
         assert mean(each["note_fact_recall"] for each in scores[name].values()) > 0.1
     assert {each["note_fact_recall"] for each in scores["other"].values()} == {0.0}
-    best = best_control(scores, "note_fact_recall")
+    best = highest_control(scores, "note_fact_recall")
     means = {name: mean(each["note_fact_recall"] for each in scores[name].values()) for name in CONTENDERS}
     assert means[best] == max(means.values())
 
@@ -104,17 +103,17 @@ def test_controls_are_the_before_side_of_a_comparison_at_equal_words(noted_runs)
         assert words.before == words.after == 12.0
 
 
-def test_p_values_beside_controls_are_corrected_for_those_that_are_shown(noted_runs):
-    folder, _ = noted_runs
-    against = {"lead": against_controls([Run(folder / "after")])["lead"]}
-    shown = {name: each for name, each in against["lead"].items() if metric_named(name).better is not None}
-    assert 0 < len(shown) < len(against["lead"])
-    (alone,) = corrected([shown])
-    _, header, (row,) = beside_table("", against, "after")
-    printed = {name: row[place + 2] for place, name in enumerate(header) if name in shown}
-    assert printed == {name: p_value_text(name, each.p_value, each.at_floor) for name, each in alone.items()}
-    (with_others,) = corrected([against["lead"]])
-    assert any(with_others[name].p_value != each.p_value for name, each in alone.items())
+def test_p_values_beside_controls_are_corrected_for_those_that_are_shown():
+    def paired(p_value):
+        return Paired(0.2, 0.5, (None, None), Interval(0.3, 0.1, 0.5), p_value, 24)
+
+    # Neither direction of a number of words is better, so it has no p.
+    against = {"lead": {"note_fact_recall": paired(0.01), "note_has_answer": paired(0.02), "note_words": paired(0.001)}}
+    shown = corrected_scores(against)["lead"]
+    assert (shown["note_fact_recall"].p_value, shown["note_has_answer"].p_value) == (0.02, 0.02)
+    _, header, (row,) = beside_table("", corrected_scores(against), "after")
+    assert [row[place] for place, name in enumerate(header) if name == "p"] == ["0.020", "0.020"]
+    assert row[header.index("note_words")] == "0.2"
 
 
 def test_the_command_prints_a_row_for_each_note_without_a_model(noted_runs, capsys):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from notewriter.artifacts.metrics import Interval
@@ -5,9 +7,10 @@ from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.statistics import FLOOR, permutation_test
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.results.compare import Paired, compare, p_value_text
+from notewriter.results.compare import Paired, compare, corrected, p_value_text
 from notewriter.results.compare_runs import format_table, main
 from notewriter.results.runs import Run
+from notewriter.results.tables import difference_text
 
 
 def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
@@ -50,12 +53,12 @@ def test_families_with_other_rules_cannot_be_compared(write_run, tmp_path):
 
 
 def test_the_command_prints_an_aligned_table_that_marks_what_excludes_zero(write_run, tmp_path, capsys):
-    write_run(tmp_path / "before", {"a": 0.0, "b": 0.0})
-    write_run(tmp_path / "after", {"a": 1.0, "b": 1.0})
+    write_run(tmp_path / "before", {str(number): 0.0 for number in range(8)})
+    write_run(tmp_path / "after", {str(number): 1.0 for number in range(8)})
     main(["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after")])
     header, rule, first, *others = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len({len(line) for line in (header, rule, first, *others)}) == 1
-    assert " ".join(first.split()) == "| f1 | 0.000 | 1.000 | +1.000 [+1.000, +1.000] * | 0.500 | 2 |"
+    assert " ".join(first.split()) == "| f1 | 0.000 | 1.000 | +1.000 [+1.000, +1.000] * | 0.008 | 8 |"
     assert "*" not in others[0]
 
 
@@ -79,10 +82,31 @@ def test_the_p_values_of_the_scores_are_corrected_for_their_number(write_run, tm
     for folder in ("before", "after"):
         records = [record for _, record in jsonl.read(tmp_path / folder / "predictions.jsonl")]
         for record in records:
-            record["scores"]["em"] = record["scores"]["f1"]
+            record["scores"]["em"] = record["scores"]["f1"] if record["question_id"] != "0" else 0.0
         jsonl.write(tmp_path / folder / "predictions.jsonl", records)
     both = compare([Run(tmp_path / "before")], [Run(tmp_path / "after")])
-    assert both["f1"].p_value == both["em"].p_value == pytest.approx(2 * alone)
+    assert both["f1"].p_value == pytest.approx(2 * alone)
+    # One question less changed, and the other test is done.
+    assert both["em"].p_value == pytest.approx(2 / 2**7)
+
+
+def test_alike_scores_are_one_test_and_a_score_that_no_question_changed_is_none(write_run, tmp_path):
+    runs = [Run(write_run(tmp_path / str(score), {str(n): score for n in range(8)})) for score in (0.0, 1.0)]
+    (alone,) = [each for name, each in compare(runs[:1], runs[1:]).items() if name == "f1"]
+    comparison = {"f1": alone, "em": alone, "acc": compare(runs[:1], runs[:1])["f1"]}
+    (shown,) = corrected([comparison])
+    assert (shown["f1"].p_value, shown["em"].p_value, shown["acc"].p_value) == (alone.p_value, alone.p_value, 1.0)
+
+
+def test_no_asterisk_stands_beside_a_corrected_p_above_a_twentieth():
+    paired = Paired(0.2, 0.5, (None, None), Interval(0.3, 0.1, 0.5), p_value=0.04, questions=24)
+    comparison = {name: replace(paired, before=place / 10) for place, name in enumerate(["em", "acc", "str_em", "f1"])}
+    (shown,) = corrected([comparison])
+    assert difference_text("f1", paired).endswith(" *")
+    assert shown["f1"].p_value == pytest.approx(4 * 0.04)
+    assert difference_text("f1", shown["f1"]) == "+0.300 [+0.100, +0.500]"
+    # A cost has no p.
+    assert difference_text("calls", replace(paired, p_value=1.0)).endswith(" *")
 
 
 def test_a_table_gives_costs_fewer_decimals_than_shares():

@@ -11,7 +11,7 @@ def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(note
     folder = noted_runs[0]
     main(["--before", str(folder / "before"), "--after", str(folder / "after"), "--examples", "2"])
     shown = capsys.readouterr().out.partition("Notes side by side, with their share of the facts:\n\n")[2]
-    blocks = shown.strip().split("\n\n")
+    *blocks, _verdict = shown.strip().split("\n\n")
     after = read_predictions(folder / "after/predictions.jsonl")
     ids = drawn(after, 2)
     assert [block.splitlines()[0] for block in blocks] == [

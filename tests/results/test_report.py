@@ -52,8 +52,8 @@ def traces_of(path):
 
 @pytest.fixture
 def two_runs(write_run, tmp_path):
-    before = write_run(tmp_path / "before", {"a": 0.0, "b": 0.0, "c": 0.5})
-    return [before, write_run(tmp_path / "after", {"a": 1.0, "b": 1.0, "c": 1.0}, prediction=HOSTILE)]
+    before = write_run(tmp_path / "before", dict.fromkeys("abcdefgh", 0.0) | dict.fromkeys("ijkl", 0.5))
+    return [before, write_run(tmp_path / "after", dict.fromkeys("abcdefghijkl", 1.0), prediction=HOSTILE)]
 
 
 def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):
@@ -67,7 +67,7 @@ def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):
         assert [float(text.replace(",", "")) for text in shown] == means
     assert rows[0][2] == ["▲", "0.500", "0.400", "to", "0.600"]
     (difference,) = (row for row in rows_of(tmp_path / "report.html", "differences") if row[0] == ["Token", "F1"])
-    assert difference[1:4] == [["0.167"], ["1.000"], ["▲", "+0.833", "[+0.500,", "+1.000]"]]
+    assert difference[1:4] == [["0.167"], ["1.000"], ["▲", "+0.833", "[+0.708,", "+0.958]"]]
     assert '<span class="sure gain" title=' in (tmp_path / "report.html").read_text()
 
 
@@ -216,7 +216,7 @@ def test_the_tables_are_written_as_markdown_and_latex(two_runs, tmp_path):
     text = files["markdown"].read_text()
     assert "|  | before | after |" in text
     assert r"| Token F1 | 0.500 \[0.400 to 0.600\] | 0.500 \[0.400 to 0.600\] |" in text
-    assert r"| Token F1 | 0.167 | 1.000 | +0.833 \[+0.500, +1.000\] \* | " in text
+    assert r"| Token F1 | 0.167 | 1.000 | +0.833 \[+0.708, +0.958\] \* | " in text
     assert r"Model calls & 3.0 & 3.0 \\" in files["latex"].read_text()
     assert r"after minus before" in files["latex"].read_text()
 

@@ -7,10 +7,11 @@ from notewriter.results.retrieval import retrieval_tables
 
 def test_a_p_value_that_no_permutation_reaches_is_shown_as_a_bound():
     # Twenty questions that all gain, by different amounts: a permutation test, not McNemar's.
-    before, after = [0.0] * 20, [0.5 + number / 100 for number in range(20)]
     names = [f"nDCG@{depth}" for depth in range(1, 13)]
+    before = dict.fromkeys(names, [0.0] * 20)
+    after = {name: [0.3 + (number + place) / 100 for number in range(20)] for place, name in enumerate(names)}
     chains = {
-        name: ChainResult(dict.fromkeys(names, Interval(0.5, 0.4, 0.6)), dict.fromkeys(names, scores), {"p50": 1.0}, [])
+        name: ChainResult(dict.fromkeys(names, Interval(0.5, 0.4, 0.6)), scores, {"p50": 1.0}, [])
         for name, scores in (("a", before), ("b", after))
     }
     tables = retrieval_tables(RetrievalResults("hotpotqa", 20, chains))

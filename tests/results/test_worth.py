@@ -12,7 +12,7 @@ from notewriter.evaluation.controls import CONTENDERS, control_scores
 from notewriter.ground.errors import UserError
 from notewriter.results import report, worth
 from notewriter.results.runs import Run
-from notewriter.results.without_a_model import best_control
+from notewriter.results.without_a_model import highest_control
 from notewriter.results.worth import CONTROLS, OWN, best_table, worth_of, writers_table
 from notewriter.rollouts.regression import fitted
 from notewriter.testing import scripted_endpoint
@@ -44,11 +44,12 @@ def test_the_best_control_is_chosen_measure_by_measure_and_compared_with_the_not
     folder, _ = noted_runs
     _, _, rows = best_table([after], None)
     scores = control_scores(folder / "after")
-    best = best_control(scores, "note_fact_recall")
+    best = highest_control(scores, "note_fact_recall")
     expected = mean(each["note_fact_recall"] for each in scores[best].values())
     name, control, own, difference, *_, questions = rows[0]
     assert (name, own, control) == (f"after, facts in 40, minus {best}", "0.000", f"{expected:.3f}")
-    assert difference.startswith(f"-{expected:.3f} [") and difference.endswith(" *")
+    # Six questions are too few for an asterisk among four measures.
+    assert difference.startswith(f"-{expected:.3f} [") and not difference.endswith(" *")
     assert questions == "6"
 
 
