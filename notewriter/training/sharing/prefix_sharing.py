@@ -12,14 +12,18 @@ same prompt and chosen 2n(P + C) / (P + (n + 1)C). To attention, a prompt with i
 sequence, and with each further one another; only these need a copy, of the prompt's keys and values. Layers with a
 sliding window see as far back as in the stack, because each completion follows its prompt in both position and
 attention. Half-precision attention on CUDA is one FlashAttention call for the row.
+
+Of the last layer a prompt's tokens give keys and values alone, except its last one, which predicts: queries, attention,
+the output's projection and the MLP are computed for that and for the completions (`_compute_completions_alone`).
 """
 
 import contextlib
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -69,6 +73,7 @@ def share_prefixes(model: PreTrainedModel) -> None:
     model.forward = types.MethodType(forward, model)
     model.set_attn_implementation(ATTENTION)
     model.base_model.register_forward_hook(_keep_predicting, with_kwargs=True)
+    _compute_completions_alone(model)
 
 
 @contextlib.contextmanager
@@ -102,6 +107,55 @@ def _obstacle(model: PreTrainedModel) -> str:
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         return "is split over several devices (device_map)"
     return ""
+
+
+PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
+"""Names of an attention's queries and of its output's projection.
+
+Where one matrix makes queries, keys and values (GPT-2, Phi-3), it is computed whole.
+"""
+
+
+def _compute_completions_alone(model: PreTrainedModel) -> None:
+    """Have the last layer compute, of a shared row, only what predicts a completion, beside all keys and values.
+
+    The other tokens' outputs, which nobody reads, are then those of zeros. In a mixture of experts the layer stays
+    whole: the router's loss reads all tokens.
+    """
+    decoder = model.get_decoder()
+    stacks = (each for each in decoder.children() if isinstance(each, torch.nn.ModuleList))
+    layers = next(stacks, None)
+    count = model.config.get_text_config().num_hidden_layers
+    routed = "router_logits" in (getattr(decoder, "_can_record_outputs", None) or {})
+    if routed or layers is None or len(layers) < count:
+        return
+    layer = layers[count - 1]
+    shared: list[Layout] = []
+    """The layout of the row at hand; empty outside of the layer and of shared rows."""
+
+    def enter(module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        shared.clear()
+        if (layout := kwargs.get("layout")) is None:
+            return None
+        shared.append(layout.of_completions)
+        return args, kwargs | {"layout": layout.of_completions}
+
+    def leave(module: torch.nn.Module, args: Any, output: Any) -> None:
+        shared.clear()
+
+    def narrow(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> Any:
+        return (args[0].index_select(1, shared[0].predicting), *args[1:]) if shared else None
+
+    def widen(module: torch.nn.Module, args: Any, output: torch.Tensor) -> Any:
+        return shared[0].widened(output) if shared else None
+
+    layer.register_forward_pre_hook(enter, with_kwargs=True)
+    layer.register_forward_hook(leave, always_call=True)
+    attention = getattr(layer, "self_attn", None) or getattr(layer, "attn", None) or torch.nn.Module()
+    for block, names in ((attention, PROJECTIONS), (layer, ("mlp",))):
+        for part in (part for name, part in block.named_children() if name in names):
+            part.register_forward_pre_hook(narrow)
+            part.register_forward_hook(widen)
 
 
 def _score_pairs(
@@ -228,11 +282,31 @@ class Layout:
     device: torch.device
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """Masks that were made, by queries, keys and window: the layers share them."""
+    narrow: bool = False
+    """Whether a prompt's tokens but its last one, which predicts, ask for nothing."""
 
     @functools.cached_property
     def queries(self) -> list[int]:
-        """The tokens of each sequence; together they are the row."""
-        return [tokens for prompt, first, *others in self.lengths for tokens in (prompt + first, *others)]
+        """The tokens of each sequence that ask; together they are the row, or `predicting`."""
+        groups = ((1 if self.narrow else prompt, *completions) for prompt, *completions in self.lengths)
+        return [tokens for prompt, first, *others in groups for tokens in (prompt + first, *others)]
+
+    @functools.cached_property
+    def of_completions(self) -> "Layout":
+        """The same row, of which the prompts' last tokens and the completions alone ask."""
+        return replace(self, narrow=True)
+
+    @functools.cached_property
+    def predicting(self) -> torch.Tensor:
+        """Where in the row those tokens are."""
+        ends = itertools.accumulate(map(sum, self.lengths))
+        groups = zip(ends, self.lengths, strict=True)
+        return torch.cat([torch.arange(end - sum(group) + group[0] - 1, end) for end, group in groups]).to(self.device)
+
+    def widened(self, states: torch.Tensor) -> torch.Tensor:
+        """A row from the states of `predicting`, of shape (1, tokens, ...): those of all other tokens are 0."""
+        whole = states.new_zeros(states.shape[0], sum(map(sum, self.lengths)), *states.shape[2:])
+        return whole.index_copy(1, self.predicting, states)
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
@@ -300,8 +374,11 @@ def _attention(
     declared = getattr(module.config, "sliding_window", None)
     if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
         raise UserError(f"the model does not pass its window of {declared} tokens on to its attention; {REMEDY}")
+    if layout.narrow:
+        query = query.index_select(2, layout.predicting)
     if not kwargs.get("dropout") and _has_flash_attention(query, key, value):
-        return _flash_attention(query, key, value, layout, window, kwargs.get("scaling")), None
+        output = _flash_attention(query, key, value, layout, window, kwargs.get("scaling"))
+        return layout.widened(output) if layout.narrow else output, None
     outputs = []
     sequences = zip(
         query.split_with_sizes(layout.queries, dim=2), layout.with_prompts(key), layout.with_prompts(value), strict=True
@@ -310,7 +387,8 @@ def _attention(
         keys, values = (torch.cat(parts, dim=2) for parts in copied)
         mask = layout.mask(queries.shape[2], keys.shape[2], window)
         outputs.append(sdpa_attention_forward(module, queries, keys, values, mask, **kwargs)[0])
-    return torch.cat(outputs, dim=1), None
+    output = torch.cat(outputs, dim=1)
+    return layout.widened(output) if layout.narrow else output, None
 
 
 def _has_flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:

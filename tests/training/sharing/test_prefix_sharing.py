@@ -273,10 +273,12 @@ def test_a_pair_is_two_causal_sequences(window, seen, monkeypatch):
     monkeypatch.setattr(prefix_sharing, "sdpa_attention_forward", attention)
     model = twice(random_model("mistral", sliding_window=window))[1]
     model(**stack([30, 20], [(5, 9), (2, 3)]), fused_lm_head=True, use_cache=False)
-    assert [call[:2] for call in calls] == 2 * [(35, 35), (9, 39), (22, 22), (3, 23)]
+    assert [call[:2] for call in calls[:4]] == [(35, 35), (9, 39), (22, 22), (3, 23)]
+    # In the last layer a prompt's last token and its completions alone ask.
+    assert [call[:2] for call in calls[4:]] == [(6, 35), (9, 39), (3, 22), (3, 23)]
     assert [mask if mask is None else mask.sum(1).tolist() for *_, mask in calls[:2]] == seen
     # The layers share their masks.
-    assert all(again is first for (*_, again), (*_, first) in zip(calls[4:], calls[:4], strict=True))
+    assert all(calls[4 + place][2] is calls[place][2] for place in (1, 3))
 
 
 def test_on_a_gpu_only_a_window_makes_a_mask():
@@ -437,3 +439,42 @@ def test_flash_attention_that_takes_no_grouped_heads_is_left_alone(monkeypatch: 
     monkeypatch.setattr(prefix_sharing, "GROUPED_HEADS", False)
 
     assert not prefix_sharing._has_flash_attention(states, states, states)
+
+
+def tokens_by_part(model: torch.nn.Module, layer: int) -> dict[str, int]:
+    """How many tokens each part of a layer computes of a row of 20 + 5 + 9 tokens, backward included."""
+    seen: dict[str, int] = {}
+    for place, module in model.get_decoder().layers[layer].named_modules():
+        if not list(module.children()):
+
+            def see(_: torch.nn.Module, inputs: Any, output: Any, name: str = place) -> None:
+                seen[name.rpartition(".")[2]] = inputs[0].shape[-2]
+
+            module.register_forward_hook(see)
+    model(**stack([20], [(5, 9)]), fused_lm_head=True, use_cache=False).log_probs.sum().backward()
+    return seen
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_the_last_layer_computes_a_prompts_keys_and_values_and_nothing_else_of_it(checkpointed):
+    model = twice(random_model("qwen2"))[1].train()
+    if checkpointed:
+        model.gradient_checkpointing_enable()
+    before, last = tokens_by_part(model, 0), tokens_by_part(model, 1)
+    assert set(before.values()) == {34}
+    parts = ("q_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    # The prompt's last token predicts both completions' first.
+    assert {part: last[part] for part in parts} == dict.fromkeys(parts, 1 + 5 + 9)
+    assert {part: last[part] for part in ("k_proj", "v_proj")} == {"k_proj": 34, "v_proj": 34}
+
+
+def test_where_one_matrix_makes_queries_keys_and_values_it_stays_whole():
+    last = tokens_by_part(twice(random_model("phi3"))[1], 1)
+    assert last["qkv_proj"] == 34
+    assert last["o_proj"] == last["down_proj"] == 15
+
+
+def test_in_a_mixture_of_experts_the_last_layer_stays_whole_for_the_router():
+    options = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "decoder_sparse_step": 1}
+    last = tokens_by_part(twice(random_model("qwen3_moe", **options))[1], 1)
+    assert last["o_proj"] == last["gate"] == 34
