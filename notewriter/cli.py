@@ -41,12 +41,8 @@ COMMANDS = {
     "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
     "evaluate": ("notewriter.evaluation.evaluate", "run a method, or retrievers alone, over a benchmark and score it"),
     "table": (
-        "notewriter.experiments.table",
-        "evaluate a paper's table and write it beside its values",
-    ),
-    "reproduce": (
-        "notewriter.experiments.reproduce",
-        "from an empty folder to a paper's table: fetch, build, evaluate and compare",
+        "notewriter.results.table",
+        "make and show a paper's table beside its values, or an experiment's page",
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
     "compare": ("notewriter.results.compare_runs", "compare two runs over the same questions"),
@@ -58,7 +54,6 @@ COMMANDS = {
         "notewriter.results.report",
         "write an HTML report on runs, and on what their notes are worth",
     ),
-    "results": ("notewriter.experiments.results", "write the page of an experiment from its run folders"),
     "app": ("notewriter.app.app", "a page on this machine: ask, compare, judge by hand, watch runs"),
     "hand-labels": (
         "notewriter.data.hand_labels",
@@ -71,6 +66,8 @@ COMMANDS = {
 SUCCESSORS = {
     "page": "notewriter app",
     "pages": "notewriter fetch pages",
+    "reproduce": "notewriter table FILE --make true",
+    "results": "notewriter table FILE --output PAGE.md",
     "worth": "notewriter report --worth --runs RUN...",
     "retrieval-eval": "notewriter evaluate --chains '{NAME: [{index: PATH}]}'",
 }

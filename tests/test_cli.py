@@ -167,6 +167,13 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", cli.SUCCESSORS)
+def test_a_command_that_went_names_its_successor(run, name):
+    assert name not in cli.COMMANDS
+    assert cli.SUCCESSORS[name].split()[1] in cli.COMMANDS
+    assert complains(run(name, "papers/resp/table_2"), f"{name} is no command any more; use: {cli.SUCCESSORS[name]}")
+
+
 def test_an_unknown_command(run):
     assert complains(run("evalute"), "unknown command 'evalute'; choose one of: ", "evaluate")
 

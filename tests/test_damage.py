@@ -183,7 +183,7 @@ OTHERS = {
     "overlap": ["overlap", "--data", "pairs", "--eval_files", '{"musique.jsonl": "musique"}'],
     "inspect chains": ["inspect", "--chains", "chains", "--output", "chains.html"],
     "pipeline": ["pipeline", "pipeline.yaml", "--dry_run"],
-    "results": ["results", "results.yaml", "--output", "results.md"],
+    "results": ["table", "results.yaml", "--output", "results.md"],
     "table": ["table", "table.yaml", "--output_dir", "tables", "--dry_run"],
     "preflight dpo": PREFLIGHT_DPO,
     "preflight sft": PREFLIGHT_SFT,

@@ -8,8 +8,8 @@ from notewriter.cli import COMMANDS
 TRAINING = {"preflight", "train", "merge"}
 """The commands that use these libraries before their options are read."""
 
-OF_DATA = {"quickstart", "pipeline", "corpus", "pairs", "gold", "chains", "inspect", "overlap", "table", "results"}
-OF_DATA |= {"publish", "app", "hand-labels", "reproduce"}
+OF_DATA = {"quickstart", "pipeline", "corpus", "pairs", "gold", "chains", "inspect", "overlap", "table"}
+OF_DATA |= {"publish", "app", "hand-labels"}
 """The commands that use numpy, Parquet or Jinja before their options are read."""
 
 LIBRARIES = ["trl", "transformers", "torch", "openai"]

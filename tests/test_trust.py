@@ -57,7 +57,7 @@ READ_BY = {
         "report --worth without a search": ["report", "--worth", "--runs", "noted", "--further", "0"],
         "fit-control": ["fit-control", "--runs", "noted", "--output", "weights.json"],
         "overlap": ["overlap", "--data", "chains", "--runs", "noted"],
-        "results": ["results", "results.yaml", "--output", "results.md"],
+        "results": ["table", "results.yaml", "--output", "results.md"],
         "lineage": ["lineage", "noted"],
         "judge": ["judge", "--config", "judge.yaml", "--runs", "noted"],
         "hand-labels": ["hand-labels", "--runs", "run", "noted", "--labels", "labels"],
@@ -90,7 +90,7 @@ FILES = {
 
 def options_that_name_objects() -> set[str]:
     """The options of all commands whose values may say where an object is."""
-    commands = set(cli.COMMANDS) - {"train", "preflight", "table", "reproduce", "recipes", "fetch"}
+    commands = set(cli.COMMANDS) - {"train", "preflight", "table", "recipes", "fetch"}
     kinds = {kind for command in commands for kind in arguments_of(command)}
     return {each.name for kind in kinds for each in fields(kind) if each.metadata.get("names")}
 

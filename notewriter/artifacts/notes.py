@@ -78,8 +78,8 @@ def read_notes(path: Path) -> Notes:
         UserError: the file is missing, damaged, or of another kind.
     """
     if not path.is_file():
-        raise UserError(f"{path}: no such file; `notewriter results` writes it beside the page")
-    remedy = "give a file that `notewriter results` wrote"
+        raise UserError(f"{path}: no such file; `notewriter table` writes it beside the page")
+    remedy = "give a file that `notewriter table` wrote"
     columns = read_schema(path)
     metadata = _metadata(columns, path, remedy)
     if metadata.get("schema") != SCHEMA:

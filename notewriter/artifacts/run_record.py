@@ -55,6 +55,16 @@ class RunRecord:
     starts: list[Start]
 
 
+def code_of(start: Start) -> str:
+    """The version of this package that a run was started with, and its commit."""
+    return f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
+
+
+def listed(values: Mapping[str, object]) -> str:
+    """Names with their values, in a line."""
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
 def start_of(config: Mapping[str, Any], inputs: Mapping[str, str], command: Sequence[str] = ()) -> Start:
     """What a run with these settings and inputs is started with, here and now, by a command line or (empty) Python."""
     return Start(

@@ -11,9 +11,8 @@ from notewriter.artifacts import statistics
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
-from notewriter.artifacts.run_record import read_inputs, read_run_record
+from notewriter.artifacts.run_record import code_of, listed, read_inputs, read_run_record
 from notewriter.artifacts.training_record import read_training_record
-from notewriter.experiments.origins import code_of, listed
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.terminal import escape_controls

@@ -54,7 +54,7 @@ RESULTS = {
     "train": ("--output_dir", TRAINING_RECORD),
     "evaluate": ("--output_dir", "metrics.json"),
     "report": ("--output", ""),
-    "results": ("--output", ""),
+    "table": ("--output", ""),
     "fit-control": ("--output", ""),
     "cloze": ("--output", ""),
     "inspect": ("--output", ""),
@@ -199,7 +199,7 @@ class Pipeline:
     """The runs in order, with their variables filled in.
 
     `output_dir` is the folder of the pipeline, whose name is the pipeline's; `report` is a file to name at the end;
-    `results` is what `notewriter results` makes a page of (`notewriter.experiments.experiment`), with `variables`.
+    `results` is what `notewriter table` makes a page of (`notewriter.results.experiment`), with `variables`.
     """
 
     output_dir: Text

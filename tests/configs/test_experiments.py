@@ -13,12 +13,12 @@ from notewriter.artifacts.journal import ResumeArguments
 from notewriter.data.options import GoldArguments, PairsArguments
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation.evaluating import EvaluateArguments
-from notewriter.experiments.experiment import read_experiment
 from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground.config import parse
 from notewriter.ground.recipes import RECIPES
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
+from notewriter.results.experiment import read_experiment
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
 EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))

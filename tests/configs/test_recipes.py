@@ -10,10 +10,10 @@ from notewriter.data.build_chains import check_index
 from notewriter.data.options import ChainsArguments, GoldArguments, PairsArguments
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation import evaluate
-from notewriter.evaluation.papers import published_rows
 from notewriter.ground.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
+from notewriter.results.published import published_rows
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.resources import check_inputs
 

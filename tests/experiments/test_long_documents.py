@@ -12,12 +12,13 @@ from json_service import json_service
 
 from notewriter.corpora import corpus
 from notewriter.datasets import BENCHMARKS
-from notewriter.experiments import pipeline, table
+from notewriter.experiments import pipeline
 from notewriter.experiments.run import read_pipeline
 from notewriter.fetching import wikipedia
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.releases import HOME
+from notewriter.results import table
 from notewriter.retrieval import index
 
 PIPELINE = "pipelines/long_documents"

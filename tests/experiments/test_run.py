@@ -124,7 +124,7 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
         output_dir: runs/x
         variables: {start: models/a}
         runs:
-          - {title: write the results, command: "notewriter results {{ pipeline }} --output r.md"}
+          - {title: write the results, command: "notewriter table {{ pipeline }} --output r.md"}
         """
     assert read(text).runs[0].argv()[2:-2] == [f"{tmp_path}/pipeline.yaml", "--output_dir", "runs/x"]
     given = read(text, "runs/my run", {"start": "models/b c"}).runs[0].argv()

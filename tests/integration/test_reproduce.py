@@ -16,7 +16,7 @@ from fake_hub import serving
 from published_files import publish, wiki18
 from tiny_encoders import save_encoder, save_reranker
 
-from notewriter.experiments.grid import Substitutes, read_grid
+from notewriter.results.grid import Substitutes, read_grid
 
 pytest.importorskip("faiss", reason="needs the extra `dense`")
 pytestmark = pytest.mark.integration
@@ -114,20 +114,20 @@ def values(page: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_comes_from_an_empty_folder(table, environment, tmp_path):
     options = [f"papers/{table}", *TABLES[table], *SMALL]
-    plan = notewriter(tmp_path, environment, "reproduce", *options, "--dry_run", "true")
+    plan = notewriter(tmp_path, environment, "table", *options, "--make", "true", "--dry_run", "true")
     assert "GPU hours" in plan and not (tmp_path / "runs").exists()
-    notewriter(tmp_path, environment, "reproduce", *options)
+    notewriter(tmp_path, environment, "table", *options, "--make", "true")
     pairs = values((tmp_path / f"runs/papers/{table.replace('/', '_')}.md").read_text())
     ours, published = ([value for value in side if value[:1].isdecimal()] for side in zip(*pairs, strict=True))
     # Rows of the protocol's own have no published value, and rows with a missing checkpoint none of ours.
     assert len(ours) >= 6 and len(published) >= 6
 
 
-ROW = ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", *SMALL]
+MAKE = ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", *SMALL, "--make", "true"]
 
 
 def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hub, environment, tmp_path):
-    command = [sys.executable, "-m", "notewriter.cli", "reproduce", "papers/deepnote/table_1", *ROW]
+    command = [sys.executable, "-m", "notewriter.cli", "table", "papers/deepnote/table_1", *MAKE]
     slow = environment | {"VLLM_DELAY": "5"}
     silent = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=tmp_path, env=slow, stdout=silent, stderr=silent) as process:
@@ -141,14 +141,14 @@ def test_a_killed_reproduction_goes_on_and_a_second_table_makes_nothing_twice(hu
     assert not list(cells.glob("*/metrics.json"))
 
     sent, built = hub.served, made(tmp_path)
-    plan = notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW, "--dry_run", "true")
+    plan = notewriter(tmp_path, environment, "table", "papers/deepnote/table_1", *MAKE, "--dry_run", "true")
     assert plan.count("(finished)") == 5
-    notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_1", *ROW)
+    notewriter(tmp_path, environment, "table", "papers/deepnote/table_1", *MAKE)
     assert len(values((tmp_path / "runs/papers/deepnote_table_1.md").read_text())) == 9
     finished = made(tmp_path)
     assert finished.keys() > built.keys() and built.items() <= finished.items()
 
-    notewriter(tmp_path, environment, "reproduce", "papers/deepnote/table_5", *ROW)
+    notewriter(tmp_path, environment, "table", "papers/deepnote/table_5", *MAKE)
     assert len(values((tmp_path / "runs/papers/deepnote_table_5.md").read_text())) == 9
     # It has one cell of its own.
     after = made(tmp_path)

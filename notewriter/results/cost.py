@@ -13,13 +13,13 @@ from notewriter.evaluation.evaluating import OPTIONS, Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Case
 from notewriter.evaluation.steps import chain_of
-from notewriter.experiments.grid import SEARCHED, Cell, Grid
-from notewriter.experiments.table_file import Corpus, Judge, Model
 from notewriter.ground.options import names_of
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
+from notewriter.results.grid import SEARCHED, Cell, Grid
+from notewriter.results.table_file import Corpus, Judge, Model
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
@@ -37,7 +37,7 @@ Assumed, not measured: an 8B model reads 8,800 tokens and writes 1,950 tokens pe
 REPLACED = {*names_of(*OPTIONS, of="questions"), *SEARCHED, "path", "split"}
 """The options that name files, which stand-ins replace."""
 
-PASSAGES = "notewriter.experiments.stand_ins:words"
+PASSAGES = "notewriter.results.stand_ins:words"
 """The part of a retriever that finds made-up passages."""
 
 QUESTION_WORDS = 20

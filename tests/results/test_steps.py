@@ -1,4 +1,4 @@
-"""The stages before a table follow from its file and the chosen cells, in an order in which they can be done."""
+"""The steps before a table follow from its file and the chosen cells, in an order in which they can be done."""
 
 import shutil
 from dataclasses import replace
@@ -8,12 +8,12 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
-from notewriter.experiments.grid import Substitutes, read_grid
 from notewriter.experiments.run import read_pipeline
-from notewriter.experiments.stages import plan, stages_of, sums
-from notewriter.experiments.table_cost import CellCost
-from notewriter.experiments.table_file import Corpus, Searched
 from notewriter.ground.errors import UserError
+from notewriter.results.cost import CellCost
+from notewriter.results.grid import Substitutes, read_grid
+from notewriter.results.steps import plan, steps_of, sums
+from notewriter.results.table_file import Corpus, Searched
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
 
@@ -25,17 +25,17 @@ def nothing_fetched(tmp_path, monkeypatch):
 
 
 def derived(table, *patterns, substitutes=None, **changes):
-    """The stages of some cells of a table, each cell of one GPU hour and one dollar."""
+    """The steps of some cells of a table, each cell of one GPU hour and one dollar."""
     grid = read_grid(Path(f"papers/{table}"), changes, substitutes or Substitutes())
     cells = [cell for cell in grid.chosen(patterns) if not cell.lacks]
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
-    stages = stages_of(grid, cells, costs, Path("runs/papers"), ["notewriter", "table", f"papers/{table}"])
-    return {stage.title: stage for stage in stages}
+    steps = steps_of(grid, cells, costs, Path("runs/papers"), ["notewriter", "table", f"papers/{table}"])
+    return {step.title: step for step in steps}
 
 
 def test_a_row_is_fetched_built_evaluated_and_written():
-    stages = derived("deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct")
-    assert list(stages) == [
+    steps = derived("deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct")
+    assert list(steps) == [
         "fetch dataset 2wikimultihopqa dev",
         "fetch corpus ircot-2wikimultihopqa",
         "fetch model meta-llama/Llama-3.1-8B-Instruct",
@@ -44,7 +44,7 @@ def test_a_row_is_fetched_built_evaluated_and_written():
         "evaluate Llama-3.1-8B-Instruct",
         "write the table",
     ]
-    evaluation = stages["evaluate Llama-3.1-8B-Instruct"]
+    evaluation = steps["evaluate Llama-3.1-8B-Instruct"]
     assert evaluation.command[3:] == ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", "--page", "false"]
     assert len(evaluation.result) == 3
     assert (evaluation.needs.gpus, evaluation.hours) == (1, 3.1)
@@ -52,15 +52,15 @@ def test_a_row_is_fetched_built_evaluated_and_written():
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_stages_are_a_pipeline_in_an_order_that_can_be_done(table, tmp_path):
-    stages = derived(table)
+    steps = derived(table)
     seen = set()
-    for stage in stages.values():
-        assert {*stage.after} <= seen, stage.title
-        seen.add(stage.title)
-    content = {"output_dir": "runs/x", "runs": [stage.run for stage in stages.values()]}
+    for step in steps.values():
+        assert {*step.after} <= seen, step.title
+        seen.add(step.title)
+    content = {"output_dir": "runs/x", "runs": [step.run for step in steps.values()]}
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(content))
     runs = read_pipeline(tmp_path / "pipeline.yaml").runs
-    assert [run.argv() for run in runs] == [stage.command for stage in stages.values()]
+    assert [run.argv() for run in runs] == [step.command for step in steps.values()]
     assert all(run.missing() for run in runs)
 
 
@@ -79,10 +79,10 @@ def test_a_corpus_of_each_question_comes_from_the_questions():
 
 def test_the_gpus_are_those_of_all_roles():
     """The student of ReaRAG and the model that answers its searches are served side by side, on four GPUs each."""
-    stages = derived("rearag/table_1")
-    assert stages["evaluate ReaRAG-9B"].needs.gpus == 8
-    assert stages["evaluate GLM-4-9B"].needs.gpus == 1
-    api = stages["evaluate GPT-4o"]
+    steps = derived("rearag/table_1")
+    assert steps["evaluate ReaRAG-9B"].needs.gpus == 8
+    assert steps["evaluate GLM-4-9B"].needs.gpus == 1
+    api = steps["evaluate GPT-4o"]
     assert (api.needs.gpus, api.hours, api.dollars) == (0, None, 4.0)
     replicas = Substitutes(options={"replicas": 4})
     assert derived("resp/table_2", substitutes=replicas)["evaluate Llama3-8B-Instruct"].needs.gpus == 4
@@ -107,9 +107,9 @@ def test_the_queries_of_deepnotes_table_8_are_embedded_without_an_instruction():
 def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
     """A folder of the name stands for the model of the Hub, everywhere."""
     (tmp_path / "intfloat/e5-base-v2").mkdir(parents=True)
-    stages = derived("search_r1/seven_sets", "nq/*")
-    assert "fetch model intfloat/e5-base-v2" not in stages
-    assert stages["index wiki18-e5-base-v2"].after == ["make corpus wiki-18", "fetch index wiki-18-e5-flat"]
+    steps = derived("search_r1/seven_sets", "nq/*")
+    assert "fetch model intfloat/e5-base-v2" not in steps
+    assert steps["index wiki18-e5-base-v2"].after == ["make corpus wiki-18", "fetch index wiki-18-e5-flat"]
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,16 @@ def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     indexes = {folder: Searched(**each) for folder, each in entries["indexes"].items()}
     cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
     with pytest.raises(UserError, match=told):
-        stages_of(replace(grid, corpora=corpora, indexes=indexes), [cell], {}, Path("runs"), [])
+        steps_of(replace(grid, corpora=corpora, indexes=indexes), [cell], {}, Path("runs"), [])
 
 
 def test_the_time_and_size_of_an_index_are_those_that_were_measured_carried_forward():
     """docs/results.md: BM25 of 5,000,000 passages of 90 words in 156.5 s, 1.12 GB of memory and 4.2 GB of disk."""
-    stage = derived("deepnote/table_1", "hotpotqa/*/Llama-3.1-8B-Instruct")["index hotpotqa-ircot"]
+    step = derived("deepnote/table_1", "hotpotqa/*/Llama-3.1-8B-Instruct")["index hotpotqa-ircot"]
     words = 5_233_329 * 50 / (5_000_000 * 90)
-    assert stage.hours * 3600 == pytest.approx(156.5 * words, rel=0.1)
-    assert stage.disk == pytest.approx(4.2e9 * words, rel=0.1)
-    assert 1.12 <= stage.needs.memory_gb <= 4
+    assert step.hours * 3600 == pytest.approx(156.5 * words, rel=0.1)
+    assert step.disk == pytest.approx(4.2e9 * words, rel=0.1)
+    assert 1.12 <= step.needs.memory_gb <= 4
 
 
 def test_the_user_s_own_questions_and_indexes_are_neither_fetched_nor_built():
@@ -151,30 +151,30 @@ def test_the_user_s_own_questions_and_indexes_are_neither_fetched_nor_built():
 
 
 def test_a_model_in_a_folder_is_not_fetched():
-    stages = derived("deepnote/table_1", "musique/deepnote/*DPO", dpo_llama="runs/dpo")
-    assert not [title for title in stages if title.startswith("fetch model")]
-    assert "evaluate Llama-3.1-8B-Instruct with DPO" in stages
+    steps = derived("deepnote/table_1", "musique/deepnote/*DPO", dpo_llama="runs/dpo")
+    assert not [title for title in steps if title.startswith("fetch model")]
+    assert "evaluate Llama-3.1-8B-Instruct with DPO" in steps
 
 
 def test_the_plan_counts_a_shared_download_once_and_nothing_that_is_finished():
     row = ["deepnote/table_1", "2wikimultihopqa/*/Llama-3.1-8B-Instruct"]
-    stages = [*derived(*row).values()]
-    _, header, rows = plan(stages)
+    steps = [*derived(*row).values()]
+    _, header, rows = plan(steps)
     # The questions and the corpus are files of one archive.
     assert [line[header.index("download, GB")] for line in rows[:3]] == ["0.26", "0.26", "16.00"]
-    assert sums(stages).splitlines()[:2] == ["to be done: 7 of 7 stages", "to download: 16.3 GB"]
-    assert "GPU hours: 3.1" in sums(stages) and "by the call: 3.00" in sums(stages)
-    for file in stages[1].result:
+    assert sums(steps).splitlines()[:2] == ["to be done: 7 of 7 steps", "to download: 16.3 GB"]
+    assert "GPU hours: 3.1" in sums(steps) and "by the call: 3.00" in sums(steps)
+    for file in steps[1].result:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).touch()
-    assert sums(stages).splitlines()[:2] == ["to be done: 6 of 7 stages", "to download: 16.3 GB"]
-    assert plan(stages)[2][1][0] == "fetch corpus ircot-2wikimultihopqa (finished)"
+    assert sums(steps).splitlines()[:2] == ["to be done: 6 of 7 steps", "to download: 16.3 GB"]
+    assert plan(steps)[2][1][0] == "fetch corpus ircot-2wikimultihopqa (finished)"
 
 
 def test_a_size_that_nobody_states_is_said():
-    stages = [*derived("deepnote/table_1", "strategyqa/direct/Llama-3.1-8B-Instruct").values()]
-    assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(stages)
-    _, header, rows = plan(stages)
+    steps = [*derived("deepnote/table_1", "strategyqa/direct/Llama-3.1-8B-Instruct").values()]
+    assert "to download: 16.0 GB, and what is not known: fetch dataset strategyqa train\n" in sums(steps)
+    _, header, rows = plan(steps)
     assert rows[0][header.index("download, GB")] == "?"
 
 

@@ -7,10 +7,10 @@ import yaml
 from benchmark_files import write_two_questions
 
 from notewriter.corpora.published import PUBLISHED, Published
-from notewriter.experiments import table
-from notewriter.experiments.grid import Substitutes, read_grid
-from notewriter.experiments.table_cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
 from notewriter.ground.errors import UserError
+from notewriter.results import table
+from notewriter.results.cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
+from notewriter.results.grid import Substitutes, read_grid
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD, DryRunArguments
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
@@ -82,7 +82,7 @@ def test_a_published_value_inside_the_interval_is_marked_and_not_beside_a_substi
     values = {"acc": 100.0, "f1": 1.0}
     row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "direct", "setting": ""}
     rows = ({**row, "model": "Qwen-2.5-7B-Instruct", "values": values},)
-    monkeypatch.setattr("notewriter.experiments.table.published_rows", lambda: rows)
+    monkeypatch.setattr("notewriter.results.table_page.published_rows", lambda: rows)
     path = write([{"method": "direct", "model": "Qwen-2.5-7B-Instruct"}])
     (line,) = (line for line in run(path).splitlines() if line.startswith("| direct"))
     assert "100 ✓" in line and line.count("✓") == 1
@@ -323,7 +323,7 @@ def test_an_interruption_ends_the_command(write, run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("notewriter.experiments.cells.run", interrupted)
+    monkeypatch.setattr("notewriter.results.cells.run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(write())
 
@@ -336,7 +336,7 @@ def over_an_index(write, slices, monkeypatch):
         monkeypatch.setitem(PUBLISHED, "multihoprag", Published(passages, "a test"))
         row = {"paper": "DeepNote", "place": "Table 1", "dataset": "hotpotqa", "method": "vanilla", "setting": ""}
         rows = ({**row, "model": "Other", "values": {"acc": 100.0}},)
-        monkeypatch.setattr("notewriter.experiments.table.published_rows", lambda: rows)
+        monkeypatch.setattr("notewriter.results.table_page.published_rows", lambda: rows)
         indexes = {"{{ indexes }}/one": {"corpus": "multihoprag", **index}}
         variables = PAPER["variables"] | {"indexes": slices[1], "corpora": "corpora"}
         paper = PAPER | {

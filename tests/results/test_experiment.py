@@ -14,9 +14,9 @@ from tiny_encoders import save_encoder
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.cli import COMMANDS
 from notewriter.evaluation import evaluate
-from notewriter.experiments import results
-from notewriter.experiments.origins import origins_of
 from notewriter.experiments.run import read_pipeline
+from notewriter.results import table
+from notewriter.results.origins import origins_of
 from notewriter.training import train
 
 ARMS = ("sft_400", "rejection", "reference", "chance")
@@ -146,7 +146,7 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     (tmp_path / "base").mkdir()
     (tmp_path / "base/config.json").write_text("{}")
     run_commands(experiment, "12", ARMS, trained)
-    results.main([str(experiment), "--output", "page.md"])
+    table.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
     tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
     (of_reference,) = (line for line in tests if "best control (" in line and "reference, 2WikiMultihopQA |" in line)
@@ -166,7 +166,7 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
             evaluate.main(run.command_line(1)[2:])
     command = read_pipeline(row).runs[-1].command_line(1)
     assert command[:3] == ["notewriter", "results", "experiments/worth"]
-    results.main([str(experiment), *command[3:]])
+    table.main([str(experiment), *command[3:]])
     beside = (tmp_path / "row/page.md").read_text()
     assert [line for line in beside.splitlines() if line.startswith("| mine | 0.")]
     assert [line for line in beside.splitlines() if "best control (" in line and "| 2 x 4 |" in line]
@@ -189,7 +189,7 @@ def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tm
     # What it would preload is for processes that it starts, and not for those of later tests.
     monkeypatch.setattr(train, "find_library", lambda name: None)
     run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train.main)
-    results.main([str(experiment), "--output", "page.md"])
+    table.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
     assert "one seed" in page[: page.index("## Scores")]
     for arm in ("rejection", "reference"):

@@ -10,7 +10,7 @@ from notewriter.artifacts.costs import read_costs
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
-from notewriter.artifacts.run_record import Start, read_run_record
+from notewriter.artifacts.run_record import read_run_record
 from notewriter.artifacts.training_record import TrainingRecord, read_training_record
 from notewriter.pages.tables import Table
 
@@ -28,16 +28,6 @@ class Origins:
 
     trainings: list[Path] = field(default_factory=list)
     data: list[Path] = field(default_factory=list)
-
-
-def code_of(start: Start) -> str:
-    """The version of this package that a run was started with, and its commit."""
-    return f"notewriter {start.version}" + (f" at {start.commit[:12]}" if start.commit else "")
-
-
-def listed(values: Mapping[str, object]) -> str:
-    """Names with their values, in a line."""
-    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def origins_of(evaluation: Path) -> Origins:

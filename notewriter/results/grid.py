@@ -8,14 +8,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 
 from notewriter.artifacts.reading import pick
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.files import MissingVariable, Variables, changed, filled, filled_in, read_file
-from notewriter.experiments.table_file import Content, Corpus, Encoder, Judge, Model, Options, Row, Searched
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, choose, from_keywords, read_mapping
 from notewriter.ground.errors import UserError
@@ -25,6 +24,7 @@ from notewriter.ground.recipes import find
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
+from notewriter.results.table_file import Content, Corpus, Encoder, Judge, Model, Options, Row, Searched
 from notewriter.rollouts.identity import config_hash
 
 T = TypeVar("T")
@@ -32,25 +32,6 @@ T = TypeVar("T")
 NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
 SEARCHED = names_of(EvaluateArguments, of="retriever")
 """The options that say what is searched: a later layer of options replaces all of them."""
-
-
-@dataclass
-class TableArguments:
-    """The table, and which of its cells."""
-
-    file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the table: a file or the name of a recipe; `--file` may be omitted if it comes first"}
-    )
-    output_dir: str = field(
-        default="runs/papers", metadata={"help": "where cells and tables are; tables share cells of equal settings"}
-    )
-    cells: list[str] = field(
-        default_factory=list,
-        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
-    )
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "variables of the paper's file with other values: NAME=VALUE ..."}
-    )
 
 
 @dataclass

@@ -2,10 +2,10 @@
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import SENTENCES, SHOWN
-from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
 from notewriter.pages.tables import Table, markdown
 from notewriter.results.compare import Comparison, Paired
+from notewriter.results.experiment import Experiment
 from notewriter.results.without_a_model import against_controls
 
 FACTS, ANSWER, WORDS = "note_fact_recall", "note_has_answer", "note_words"

@@ -1,24 +1,86 @@
-"""Every note of an experiment as a file beside its page, and the experiment again from that file.
+"""Published values: those of the papers' tables, and our own experiments' notes, a file beside each page.
 
-Run folders go; what a page says of notes can be computed again from the notes, their questions and their passages.
+Run folders go. What a page shows of notes can be computed again from the notes, their questions and their passages.
 """
 
+import functools
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypedDict
+
+import yaml
 
 from notewriter.artifacts.notes import Note, Notes, read_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation.controls import Reading, readings
-from notewriter.experiments.experiment import Experiment
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import without_surrogates
 from notewriter.results.compare import Runs
+from notewriter.results.experiment import Experiment
 from notewriter.results.measures import by_question
 from notewriter.results.runs import Run
 
 logger = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).with_name("papers")
+
+PAPERS = {
+    "deepnote": "DeepNote",
+    "rearag": "ReaRAG",
+    "resp": "ReSP",
+    "noteswriting": "NotesWriting",
+    "search_r1": "Search-R1",
+}
+"""The name of a file here, and of a folder in configs/papers/ -> the paper."""
+
+
+class PublishedRow(TypedDict):
+    """What a paper reports of a method on a dataset.
+
+    `place` is the table or section, `setting` what differs from the paper's own settings (empty: nothing). `values`
+    are in the units of the paper: percent for scores, counts for searches and tokens, dollars, seconds, minutes.
+    """
+
+    paper: str
+    place: str
+    dataset: str
+    method: str
+    model: str
+    setting: str
+    values: dict[str, float]
+
+
+@functools.cache
+def published_rows() -> tuple[PublishedRow, ...]:
+    """Every row of every paper, in the papers' order.
+
+    A file lists tables. The `values` of a row are a list in the order of the table's `columns` (dataset -> metrics);
+    where the paper has a line for each dataset, a list by dataset in the order of the table's `metrics`.
+    """
+    rows: list[PublishedRow] = []
+    for name, paper in PAPERS.items():
+        for table in yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")):
+            for row in table["rows"]:
+                left = iter(row["values"])
+                columns = table.get("columns") or dict.fromkeys(row["values"], table["metrics"])
+                for dataset, metrics in columns.items():
+                    listed = row["values"][dataset] if "metrics" in table else [next(left) for _ in metrics]
+                    values = {metric: value for metric, value in zip(metrics, listed, strict=True) if value is not None}
+                    rows.append(
+                        PublishedRow(
+                            paper=paper,
+                            place=table["place"],
+                            dataset=dataset,
+                            method=row["method"],
+                            model=row["model"],
+                            setting=row.get("setting", ""),
+                            values=values,
+                        )
+                    )
+    return tuple(rows)
+
 
 NONE = Notes([], [], {})
 """No notes yet."""

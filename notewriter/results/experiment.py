@@ -171,7 +171,7 @@ def read_experiment(
     }
     results = typed.read(content, Results, place)
     if both := results.cells.keys() & dict(cells or {}):
-        raise UserError(f"{place}: cells: {min(both)!r} is there; call yours otherwise in --cells")
+        raise UserError(f"{place}: cells: {min(both)!r} is there; call yours otherwise in --rows")
     results = replace(results, cells=results.cells | dict(cells or {}))
     metrics = results.metrics
     if "note_fact_recall" in metrics and "note_words" not in metrics:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from notewriter.experiments.cells import corpus_of, other_corpus
-from notewriter.experiments.grid import Cell
-from notewriter.experiments.table_file import Model, Searched
+from notewriter.results.cells import corpus_of, other_corpus
+from notewriter.results.grid import Cell
+from notewriter.results.table_file import Model, Searched
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""The stages of a paper's table, from an empty folder to its page: they follow from its file and the chosen cells.
+"""The steps of a paper's table, from an empty folder to its page: they follow from its file and the chosen cells.
 
-Each is a run of a pipeline, with an estimate of what it takes. A stage works in a folder that is named by what it
+Each is a run of a pipeline, with an estimate of what it takes. A step works in a folder that is named by what it
 makes, so that tables share corpora, indexes and cells.
 """
 
@@ -15,10 +15,7 @@ from typing import Any
 
 from notewriter.corpora.published import PUBLISHED
 from notewriter.datasets import BENCHMARKS
-from notewriter.experiments.cells import folders as cell_folders
-from notewriter.experiments.grid import Cell, Grid, indexes_of
 from notewriter.experiments.run import Needs
-from notewriter.experiments.table_cost import DECODE, PREFILL, CellCost, gpu_seconds
 from notewriter.fetching.catalogue import corpora
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
@@ -26,6 +23,9 @@ from notewriter.ground.releases import File, Release
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
+from notewriter.results.cells import folders as cell_folders
+from notewriter.results.cost import DECODE, PREFILL, CellCost, gpu_seconds
+from notewriter.results.grid import Cell, Grid, indexes_of
 from notewriter.retrieval.published import INDEXES
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
@@ -59,13 +59,13 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Step:
     """A run of a pipeline, and what it takes.
 
     Args:
         title: its name.
         command: the words of its command.
-        after: the titles of the stages that it needs.
+        after: the titles of the steps that it needs.
         result: the files by which it is known to be finished.
         needs: CPUs, memory and GPUs.
         hours: with these; None where nothing is known.
@@ -115,7 +115,7 @@ class Stage:
         return {name: each for name, each in entry.items() if each or name == "after"}
 
 
-def stages_of(
+def steps_of(
     grid: Grid,
     cells: Sequence[Cell],
     costs: Mapping[str, CellCost],
@@ -123,8 +123,8 @@ def stages_of(
     table: Sequence[str],
     *,
     check: bool = True,
-) -> list[Stage]:
-    """The stages of some cells, in an order in which they can be done.
+) -> list[Step]:
+    """The steps of some cells, in an order in which they can be done.
 
     Args:
         grid: the table.
@@ -139,26 +139,26 @@ def stages_of(
     """
     folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(grid, cell)))
     searched = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
-    fetched: dict[str, Stage] = {}
-    for stage in (
-        *(stage for cell in cells for stage in _dataset(cell)),
+    fetched: dict[str, Step] = {}
+    for step in (
+        *(step for cell in cells for step in _dataset(cell)),
         *(_source(grid, corpus) for corpus in searched),
         *(_vectors(vectors) for folder in folders if (vectors := grid.indexes[folder].vectors)),
-        *(stage for cell in cells for stage in _models(grid, cell)),
+        *(step for cell in cells for step in _models(grid, cell)),
     ):
         # One after another: some share a folder, and all share the line.
         after = list(fetched)[-1:]
-        command = stage.command if check else [*stage.command, "--check", "false"]
-        fetched.setdefault(stage.title, replace(stage, command=command, after=after))
+        command = step.command if check else [*step.command, "--check", "false"]
+        fetched.setdefault(step.title, replace(step, command=command, after=after))
     built = [_corpus(grid, name) for name in searched] + [_index(grid, folder) for folder in folders]
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
     evaluated = [_evaluation(grid, some, costs, output, table) for some in by_model.values()]
-    page = Stage(
+    page = Step(
         title="write the table",
         command=[*table, *_selection(grid, cells)],
-        after=[stage.title for stage in evaluated],
+        after=[step.title for step in evaluated],
         needs=Needs(cpus=2, memory_gb=8),
     )
     return [*fetched.values(), *built, *evaluated, page]
@@ -169,9 +169,9 @@ def _indexes(grid: Grid, cell: Cell) -> list[str]:
     return [folder for folder in indexes_of(cell.options) if folder in grid.indexes]
 
 
-def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> Stage:
+def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> Step:
     files = list(files)
-    return Stage(
+    return Step(
         title=" ".join(["fetch", kind, name, *options[1::2]]),
         command=["notewriter", "fetch", kind, name, *options],
         result=[str(release.folder / file.here) for file in files],
@@ -179,21 +179,21 @@ def _fetch(kind: str, name: str, release: Release, files: Iterable[File], option
     )
 
 
-def _dataset(cell: Cell) -> Iterator[Stage]:
+def _dataset(cell: Cell) -> Iterator[Step]:
     """The questions of a cell; nothing where they are in a file of the user's."""
     name, split = cell.options["dataset"], cell.options.get("split")
     if "path" not in cell.options:
         yield _questions(name, split)
 
 
-def _questions(name: str, split: str | None) -> Stage:
+def _questions(name: str, split: str | None) -> Step:
     release = BENCHMARKS[name].source
     assert release is not None
     split = split or release.splits[0]
     return _fetch("dataset", name, release, release.of_split(split), ["--split", split])
 
 
-def _source(grid: Grid, name: str) -> Stage:
+def _source(grid: Grid, name: str) -> Step:
     """The documents of a corpus."""
     corpus = grid.corpora[name]
     if corpus.dataset:
@@ -203,12 +203,12 @@ def _source(grid: Grid, name: str) -> Stage:
     return _fetch("corpus", source, release, release.files)
 
 
-def _vectors(name: str) -> Stage:
+def _vectors(name: str) -> Step:
     release = choose("index", name, INDEXES)
     return _fetch("index", name, release, release.files)
 
 
-def _models(grid: Grid, cell: Cell) -> Iterator[Stage]:
+def _models(grid: Grid, cell: Cell) -> Iterator[Step]:
     """The encoders, rerankers and served models of a cell, as far as they are on the Hub."""
     encoders = [grid.indexes[folder].encoder for folder in _indexes(grid, cell)]
     rerankers = [part.get("rerank") for part in cell.options.get("retriever") or []]
@@ -222,7 +222,7 @@ def _models(grid: Grid, cell: Cell) -> Iterator[Stage]:
         sizes[name] = 2 * billions if billions else None
     for name, gigabytes in sizes.items():
         if is_hub_id(name):
-            yield Stage(
+            yield Step(
                 title=f"fetch model {name}",
                 command=["notewriter", "fetch", "model", name],
                 result=_cached(name),
@@ -275,7 +275,7 @@ def _passages(grid: Grid, name: str) -> int:
     return PUBLISHED[name].documents
 
 
-def _corpus(grid: Grid, name: str) -> Stage:
+def _corpus(grid: Grid, name: str) -> Step:
     corpus, folder = grid.corpora[name], f"{grid.corpora_folder}/{name}"
     words = _passages(grid, name) * corpus.words
     command = ["notewriter", "corpus", "--source", corpus.source or name]
@@ -283,7 +283,7 @@ def _corpus(grid: Grid, name: str) -> Stage:
         command += ["--dataset", corpus.dataset]
     given = {"--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
     command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
-    return Stage(
+    return Step(
         title=f"make corpus {name}",
         command=[*command, "--output_dir", folder],
         after=[_source(grid, name).title],
@@ -294,7 +294,7 @@ def _corpus(grid: Grid, name: str) -> Stage:
     )
 
 
-def _index(grid: Grid, folder: str) -> Stage:
+def _index(grid: Grid, folder: str) -> Step:
     index = grid.indexes[folder]
     passages, words = _passages(grid, index.corpus), grid.corpora[index.corpus].words
     command = ["notewriter", "index", "--path", f"{grid.corpora_folder}/{index.corpus}/corpus.jsonl", "--index", folder]
@@ -318,7 +318,7 @@ def _index(grid: Grid, folder: str) -> Stage:
             hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, billions) / 3600
             needs = Needs(gpus=8 if hours > 8 else 1)
             hours /= needs.gpus
-    return Stage(
+    return Step(
         title=f"index {Path(folder).name}",
         command=command,
         after=after,
@@ -331,9 +331,9 @@ def _index(grid: Grid, folder: str) -> Stage:
 
 def _evaluation(
     grid: Grid, cells: Sequence[Cell], costs: Mapping[str, CellCost], output: Path, table: Sequence[str]
-) -> Stage:
+) -> Step:
     """The cells of one model, which share a server."""
-    needed = [stage.title for cell in cells for stage in (*_dataset(cell), *_models(grid, cell))]
+    needed = [step.title for cell in cells for step in (*_dataset(cell), *_models(grid, cell))]
     needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(grid, cell)]
     gpus = max(map(_gpus, cells))
     # An exact search reads all vectors, which should stay in memory.
@@ -346,7 +346,7 @@ def _evaluation(
     paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
     # With a judgement begun, nothing but its command tells whether it is finished.
     results = [] if any(cell.judge and cell.judge.judgements for cell in cells) else cells
-    return Stage(
+    return Step(
         title=f"evaluate {cells[0].model}",
         command=[*table, *_selection(grid, cells), "--page", "false"],
         after=list(dict.fromkeys(needed)),
@@ -376,40 +376,40 @@ def _patterns(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     return names
 
 
-def plan(stages: Sequence[Stage]) -> Table:
-    """The stages with what each takes, as a table."""
-    header = ["stage", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
+def plan(steps: Sequence[Step]) -> Table:
+    """The steps with what each takes, as a table."""
+    header = ["step", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
     rows = [
         [
-            stage.title + (" (finished)" if stage.is_finished else ""),
-            str(stage.needs.cpus or ""),
-            str(stage.needs.memory_gb or ""),
-            str(stage.needs.gpus or ""),
-            "" if stage.hours is None else f"{stage.hours:.2f}",
-            _gigabytes(stage.downloads.values()),
-            _gigabytes([*stage.downloads.values(), *filter(None, [stage.disk])]),
-            f"{stage.dollars:,.2f}" if stage.dollars else "",
+            step.title + (" (finished)" if step.is_finished else ""),
+            str(step.needs.cpus or ""),
+            str(step.needs.memory_gb or ""),
+            str(step.needs.gpus or ""),
+            "" if step.hours is None else f"{step.hours:.2f}",
+            _gigabytes(step.downloads.values()),
+            _gigabytes([*step.downloads.values(), *filter(None, [step.disk])]),
+            f"{step.dollars:,.2f}" if step.dollars else "",
         ]
-        for stage in stages
+        for step in steps
     ]
     return "", header, rows
 
 
-def sums(stages: Sequence[Stage]) -> str:
-    """What the stages that are not finished take together, a line each."""
-    left = [stage for stage in stages if not stage.is_finished]
-    # Two stages may need one file.
-    downloads = {name: size for stage in left for name, size in stage.downloads.items()}
+def sums(steps: Sequence[Step]) -> str:
+    """What the steps that are not finished take together, a line each."""
+    left = [step for step in steps if not step.is_finished]
+    # Two steps may need one file.
+    downloads = {name: size for step in left for name, size in step.downloads.items()}
     size = sum(filter(None, downloads.values()))
-    unknown = [stage.title for stage in left if None in stage.downloads.values()]
+    unknown = [step.title for step in left if None in step.downloads.values()]
     more = f", and what is not known: {', '.join(unknown)}" if unknown else ""
     return (
-        f"to be done: {len(left)} of {len(stages)} stages\n"
+        f"to be done: {len(left)} of {len(steps)} steps\n"
         f"to download: {size / GB:,.1f} GB{more}\n"
-        f"on the disk: {(size + sum(stage.disk for stage in left)) / GB:,.1f} GB\n"
-        f"GPU hours: {sum(stage.gpu_hours for stage in left):,.1f}\n"
-        f"hours, one stage after another, without downloads: {sum(stage.hours or 0 for stage in left):,.1f}\n"
-        f"dollars for models that are paid by the call: {sum(stage.dollars for stage in left):,.2f}\n{ASSUMED}\n"
+        f"on the disk: {(size + sum(step.disk for step in left)) / GB:,.1f} GB\n"
+        f"GPU hours: {sum(step.gpu_hours for step in left):,.1f}\n"
+        f"hours, one step after another, without downloads: {sum(step.hours or 0 for step in left):,.1f}\n"
+        f"dollars for models that are paid by the call: {sum(step.dollars for step in left):,.2f}\n{ASSUMED}\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""`notewriter reproduce`: the plan is printed first, and nothing is written by it."""
+"""`notewriter table --make true`: the plan is printed first, and nothing is written by it."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from notewriter.experiments import pipeline
-from notewriter.experiments.reproduce import main
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
+from notewriter.results import table
 
 OPTIONS = '{"serve_options": {"max_model_len": 8192}}'
 ROW = ["papers/deepnote/table_1", "--cells", "musique/deepnote/Llama-3.1-8B-Instruct*"]
+
+
+def main(options):
+    table.main([*options, "--make", "true"])
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +27,7 @@ def empty(tmp_path, monkeypatch):
 def test_a_dry_run_says_what_it_takes_and_what_is_left_out(capsys, tmp_path):
     main([*ROW, "--dry_run", "true"])
     printed = capsys.readouterr().out
-    assert "to be done: 7 of 7 stages" in printed and "GPU hours" in printed and "dollars" in printed
+    assert "to be done: 7 of 7 steps" in printed and "GPU hours" in printed and "dollars" in printed
     assert (
         "left out: 1 cells of Llama-3.1-8B-Instruct with DPO: add --set dpo_llama=PATH; "
         "configs/dpo/deepnote_llama3.1-8b.yaml trains it"
@@ -161,3 +165,17 @@ def test_where_nothing_is_to_be_fetched_that_is_said(capsys, tmp_path):
     main([*ROW, *own, "--until", "fetch"])
     assert "nothing to be done until fetch" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--output", "page.md"], "--output has no effect: .* is a paper's table"),
+        (["--page", "false", "--make", "true"], "--page has no effect: --make does every step"),
+        (["--retry_errors", "true", "--make", "true"], "--retry_errors has no effect"),
+        (["--until", "fetch"], "--until has no effect: add --make true"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(options, why):
+    with pytest.raises(UserError, match=why):
+        table.main([*ROW, *options])

@@ -9,9 +9,9 @@ import yaml
 from notewriter.artifacts.notes import read_notes
 from notewriter.datasets import load_questions
 from notewriter.evaluation.notes import note_scores
-from notewriter.experiments.results import main
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.table import main
 
 METRICS = ["note_fact_recall", "note_fact_recall_40", "note_has_answer_40", "next_recall", "f1"]
 
@@ -84,7 +84,7 @@ def test_another_cell_is_set_beside_published_ones(noted, noted_runs, tmp_path):
     shutil.rmtree(tmp_path / "run")
     shutil.copytree(noted_runs[0] / "after", tmp_path / "mine/near")
     cells = f'{{"mine": "{tmp_path}/mine/{{{{ set }}}}"}}'
-    options = ("--from_notes", str(tmp_path / "page-notes.parquet"), "--cells", cells)
+    options = ("--from_notes", str(tmp_path / "page-notes.parquet"), "--rows", cells)
     text = page(file, tmp_path, *options)
     assert "3 of 8 evaluations are finished." in text
     rows = [line for line in text.splitlines() if line.startswith(("| trained | 12.0 \\[", "| mine | 12.0 \\["))]

@@ -1,84 +1,29 @@
-"""`notewriter table FILE`: evaluate what is missing of a paper's table, and write it beside the published values.
-
-    notewriter table papers/deepnote/table_1 --output_dir runs/papers
-    notewriter table papers/deepnote/table_1 --output_dir runs/papers --cells 'hotpotqa/deepnote/*'
-
-Each cell is an evaluation in a folder of its own in `cells/`, which tables in the same `output_dir` share. Run again,
-it resumes. The table is printed and written as Markdown, LaTeX and an HTML page. A cell that fails is shown with its
-reason, the others run, and the exit status says so.
-"""
+"""The page of a paper's table: our values with their intervals beside the published ones."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from annotated_types import Interval
-
-from notewriter.artifacts.journal import ResumeArguments
 from notewriter.artifacts.predictions import Prediction
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
-from notewriter.evaluation.papers import PublishedRow, published_rows
-from notewriter.experiments.cells import corpus_of, finished, other_corpus, run_cells
-from notewriter.experiments.files import changes_of
-from notewriter.experiments.grid import Cell, Grid, Substitutes, TableArguments, read_grid
-from notewriter.experiments.table_cost import cost_of, cost_table
 from notewriter.ground import jsonl
-from notewriter.ground.config import command_line, parse
-from notewriter.ground.errors import UserError
 from notewriter.pages import write_page
 from notewriter.pages.tables import Table, aligned, html, latex, markdown
+from notewriter.results.cells import corpus_of, finished, other_corpus
+from notewriter.results.grid import Cell, Grid
 from notewriter.results.measures import OF_ANY_RUN, measure, score
+from notewriter.results.published import PublishedRow, published_rows
 from notewriter.results.runs import Run
-from notewriter.rollouts.rehearsal import DryRunArguments
 
 INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
 
 
-@dataclass
-class PageArguments:
-    """What is written, and what the estimated hours are on."""
-
-    page: bool = field(
-        default=True, metadata={"help": "write the table; false evaluates cells only, as one of several jobs does"}
-    )
-    gpus: Annotated[int, Interval(ge=1)] = field(
-        default=8, metadata={"help": "A100s, for the hours that --dry_run prints"}
-    )
-
-
-def main(argv: list[str]) -> None:
-    """Run the table, or estimate what it costs."""
-    if argv and not argv[0].startswith("-"):
-        argv = ["--file", *argv]
-    arguments, substitutes, resume, page, dry = parse(
-        [TableArguments, Substitutes, ResumeArguments, PageArguments, DryRunArguments],
-        argv,
-        prog="notewriter table",
-        description=__doc__,
-    )
-    grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
-    cells = grid.chosen(arguments.cells)
-    output = Path(arguments.output_dir)
-    if dry.dry_run:
-        sys.stdout.write(aligned([cost_table([*cost_of(grid, cells, dry, output).values()], page.gpus)]))
-        return
-    failed = run_cells(grid, cells, output, resume, command_line("notewriter table", argv))
-    if page.page:
-        sys.stdout.write(_write(grid, cells, output, failed))
-    if lost := [cell for cell in cells if cell.folder in failed]:
-        raise UserError(
-            f"{grid.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
-            f"{lost[0].name}: {failed[lost[0].folder]}"
-        )
-
-
-def _write(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
+def write_table(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
     """Write the table's files; returns it for the terminal."""
     parts = parts_of(grid, cells, output, failed)
     notes = notes_of(grid)

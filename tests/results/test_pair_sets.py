@@ -2,7 +2,7 @@
 
 import json
 
-from notewriter.experiments.pair_sets import pair_tables
+from notewriter.results.pair_sets import pair_tables
 
 STATISTICS = {
     "stages": {"init_note": {"pairs": 3, "dropped": {"candidates too much alike": 1, "beyond the quota": 4}}},

@@ -10,8 +10,8 @@ from typing import Any
 from notewriter.artifacts.pairs import Pair, read_pairs
 from notewriter.artifacts.shortcuts import differences, separations, sides, strongest, words_of
 from notewriter.artifacts.statistics import BEYOND_QUOTA
-from notewriter.experiments.origins import statistics_of
 from notewriter.pages.tables import Table
+from notewriter.results.origins import statistics_of
 
 Choices = dict[tuple[str, str], tuple[str, str]]
 """(Stage, prompt) -> the chosen and the rejected text."""

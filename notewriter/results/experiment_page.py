@@ -1,13 +1,4 @@
-"""`notewriter results FILE`: the page of an experiment, from its run folders.
-
-    notewriter results experiments/e1 --output runs/e1.md
-    notewriter results experiments/e1 --from_notes runs/e1-notes.parquet --output runs/e1.md
-
-The key `results` of the pipeline file says which runs are compared; give the command the same `--set` and
-`--output_dir` as the pipeline. Runs that do not exist yet are listed as not run; before the first one, the page
-has only the question. Beside the page every note is published with its scores: the page can be written again from
-that file when the run folders are gone, also with further cells (`--cells`).
-"""
+"""The page of an experiment: its tests, scores, differences, notes and costs, in Markdown."""
 
 import hashlib
 import shlex
@@ -15,40 +6,34 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
-
-from annotated_types import MinLen
 
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.notes import Notes, read_notes, write_notes
 from notewriter.artifacts.predictions import Prediction
-from notewriter.artifacts.run_record import read_run_record
+from notewriter.artifacts.run_record import code_of, listed, read_run_record
 from notewriter.evaluation.statistics import holm
-from notewriter.experiments.experiment import BEST, Experiment, Primary, read_experiment
-from notewriter.experiments.files import changes_of, filled
-from notewriter.experiments.note_controls import without_a_model
-from notewriter.experiments.origins import (
-    NOT_RUN,
-    code_of,
-    evaluation_costs,
-    listed,
-    origins_of,
-    overlaps,
-    training_costs,
-)
-from notewriter.experiments.pair_sets import pair_tables
-from notewriter.experiments.plots import plots_of
-from notewriter.experiments.published import NONE, are_in, check_kept, notes_of, runs_of
+from notewriter.experiments.files import filled
 from notewriter.experiments.run import Pipeline
-from notewriter.experiments.shown_notes import questions_asked, side_by_side
 from notewriter.ground import jsonl
-from notewriter.ground.config import parse
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import is_yes_no, normalise
 from notewriter.pages.tables import Table, markdown
 from notewriter.results.compare import Difference, Runs, difference, paired
+from notewriter.results.experiment import BEST, Experiment, Primary
 from notewriter.results.measures import Wanted, all_questions, measure, score
+from notewriter.results.note_controls import without_a_model
+from notewriter.results.origins import (
+    NOT_RUN,
+    evaluation_costs,
+    origins_of,
+    overlaps,
+    training_costs,
+)
+from notewriter.results.pair_sets import pair_tables
+from notewriter.results.plots import plots_of
+from notewriter.results.published import NONE, are_in, check_kept, notes_of, runs_of
+from notewriter.results.shown_notes import questions_asked, side_by_side
 
 NO_SCORE = "–"
 """Of a run that has no such score, as without notes."""
@@ -60,27 +45,19 @@ FOLDERS = "the run folders"
 """Where a page's runs are read, unless from published notes; before the first of them too."""
 
 YOURS = '{"mine": "runs/mine/{{ set }}"}'
-"""Of `--cells`, as an example."""
+"""Of `--rows`, as an example."""
 
 ENOUGH_SEEDS = 5
 """With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
 
 
 @dataclass
-class ResultsArguments:
-    """The experiment, and where its page is written."""
+class PageArguments:
+    """Where an experiment's page is written, and further runs on it."""
 
-    file: Annotated[str, MinLen(1)] = field(
-        metadata={"help": "the experiment: a pipeline file or a recipe; `--file` may be omitted if it comes first"}
-    )
-    output: str = field(
-        metadata={"help": "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"}
-    )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "the folder of the runs, in place of the one in the file"}
-    )
-    set: list[str] = field(
-        default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
+    output: str | None = field(
+        default=None,
+        metadata={"help": "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"},
     )
     from_notes: str | None = field(
         default=None,
@@ -88,24 +65,22 @@ class ResultsArguments:
             "help": "read the runs from this file of notes, which an earlier page has beside it, not from folders"
         },
     )
-    cells: dict[str, str] = field(
+    rows: dict[str, str] = field(
         default_factory=dict,
-        metadata={"help": f"further cells: heading -> path of its runs, e.g. {YOURS}"},
+        metadata={"help": f"further rows: heading -> path of its runs, e.g. {YOURS}"},
     )
 
 
-def main(argv: list[str]) -> None:
-    """Write the page, its plots and its notes."""
-    command = ["notewriter", "results", *argv]
-    if argv and not argv[0].startswith("-"):
-        argv = ["--file", *argv]
-    (arguments,) = parse(ResultsArguments, argv, prog="notewriter results", description=__doc__)
-    output = Path(arguments.output)
+def write(experiment: Experiment, pipeline: Pipeline, arguments: PageArguments, command: list[str]) -> None:
+    """Write the page, its plots and its notes.
+
+    Raises:
+        UserError: the page is no Markdown file, runs or published notes are missing or malformed, or runs that are
+            compared were scored by different rules.
+    """
+    output = Path(arguments.output or "")
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
-    experiment, pipeline = read_experiment(
-        Path(arguments.file), arguments.output_dir, changes_of(arguments.set), arguments.cells
-    )
     of_folders, published = experiment, NONE
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))
@@ -168,7 +143,7 @@ def _page(
             "## Notes and questions",
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
             f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page "
-            f"again without the run folders; with `--cells '{YOURS}'` and another `--output` too, it writes one with "
+            f"again without the run folders; with `--rows '{YOURS}'` and another `--output` too, it writes one with "
             "a further row, of your runs on the same questions.",
             markdown([questions_asked(experiment, notes)]),
             *(_section(heading, text) for heading, text in sections.items()),

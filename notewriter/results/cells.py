@@ -14,12 +14,12 @@ from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.writing import read_manifest as read_corpus_manifest
 from notewriter.evaluation.evaluating import Evaluation, checked, run
 from notewriter.evaluation.judging import judge
-from notewriter.experiments.grid import SEARCHED, Cell, Grid, indexes_of
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
+from notewriter.results.grid import SEARCHED, Cell, Grid, indexes_of
 from notewriter.results.runs import Run
 from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import contents

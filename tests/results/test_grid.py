@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from notewriter.corpora.published import PUBLISHED
-from notewriter.evaluation.papers import PAPERS, published_rows
-from notewriter.experiments.grid import Substitutes, indexes_of, read_grid
-from notewriter.experiments.stages import stages_of
-from notewriter.experiments.table import columns, published_of, scored_by
-from notewriter.experiments.table_cost import CellCost
 from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare
+from notewriter.results.cost import CellCost
+from notewriter.results.grid import Substitutes, indexes_of, read_grid
 from notewriter.results.measures import measure
+from notewriter.results.published import PAPERS, published_rows
+from notewriter.results.steps import steps_of
+from notewriter.results.table import columns, published_of, scored_by
 
 CONFIGS = RECIPES / "papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
@@ -244,7 +244,7 @@ def test_with_other_places_for_corpora_and_indexes_nothing_of_a_table_lies_elsew
     grid = read_grid(path, {"indexes": "/mine/indexes", "corpora": "/mine/corpora"}, Substitutes())
     cells = [cell for cell in grid.cells if not cell.lacks]
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
-    stages = stages_of(grid, cells, costs, Path("out"), ["notewriter", "table"])
+    stages = steps_of(grid, cells, costs, Path("out"), ["notewriter", "table"])
     named = [text for stage in stages for text in (*stage.command, *stage.result)]
     named += [repr(cell.options) for cell in grid.cells]
     assert not [text for text in named if "runs/" in text]

@@ -3,9 +3,9 @@
 import hashlib
 
 from notewriter.artifacts.notes import Note, Notes
-from notewriter.experiments.experiment import Experiment
 from notewriter.ground.digests import drawn
 from notewriter.pages.tables import MARKDOWN, Table
+from notewriter.results.experiment import Experiment
 from notewriter.results.measures import measure
 
 QUESTIONS = 10

@@ -4,10 +4,10 @@ from statistics import fmean
 
 from notewriter.artifacts.notes import Notes
 from notewriter.evaluation.notes import FACTS, note_quality
-from notewriter.experiments.experiment import BEST, Experiment
 from notewriter.ground.records import Question
 from notewriter.ground.text import first_words, words_in
 from notewriter.pages import charts
+from notewriter.results.experiment import BEST, Experiment
 from notewriter.results.measures import CURVE, measure, score
 
 PLOTS = 2

@@ -12,9 +12,9 @@ import yaml
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.evaluation.controls import CONTENDERS, SHOWN
-from notewriter.experiments.results import main
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.results.table import main
 
 FILE = """
     output_dir: {folder}
@@ -325,10 +325,10 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
     file = experiment()
     first = page(file, tmp_path)
     assert page(file, tmp_path) == first
-    assert f"`notewriter results {file} --output {tmp_path}/page.md`" in first
+    assert f"`notewriter table {file} --output {tmp_path}/page.md`" in first
     main(["--output", f"{tmp_path}/page.md", "--file", str(file)])
     named = (tmp_path / "page.md").read_text()
-    assert f"`notewriter results --output {tmp_path}/page.md --file {file}`" in named
+    assert f"`notewriter table --output {tmp_path}/page.md --file {file}`" in named
 
 
 @pytest.mark.parametrize(
@@ -363,11 +363,28 @@ def test_controls_of_which_none_is_chosen_are_cells_like_any(experiment, tmp_pat
 
 
 def test_a_further_cell_takes_no_others_name(experiment, tmp_path):
-    with pytest.raises(UserError, match=r"cells: 'base' is there; call yours otherwise in --cells"):
-        main([str(experiment()), "--output", f"{tmp_path}/page.md", "--cells", '{"base": "runs/mine/{{ set }}"}'])
+    with pytest.raises(UserError, match=r"cells: 'base' is there; call yours otherwise in --rows"):
+        main([str(experiment()), "--output", f"{tmp_path}/page.md", "--rows", '{"base": "runs/mine/{{ set }}"}'])
 
 
 def test_a_pipeline_without_results_has_no_page(tmp_path):
     (tmp_path / "plain.yaml").write_text("output_dir: x\nruns: [{title: a, command: b}]\n")
     with pytest.raises(UserError, match=r"plain\.yaml: results: is missing"):
         page(tmp_path / "plain.yaml", tmp_path)
+
+
+@pytest.mark.parametrize("options", [["--cells", "*"], ["--model", "m"], ["--until", "fetch"], ["--page", "false"]])
+def test_an_option_of_papers_tables_is_refused_for_an_experiment(experiment, tmp_path, options):
+    with pytest.raises(UserError, match=f"{options[0]} has no effect: .* is an experiment"):
+        main([str(experiment()), "--output", f"{tmp_path}/page.md", *options])
+
+
+def test_the_runs_of_an_experiment_are_made_before_its_page(experiment, tmp_path, capsys, monkeypatch):
+    done = []
+    monkeypatch.setattr("notewriter.results.table.run_here", done.append)
+    command = [str(experiment()), "--output", f"{tmp_path}/page.md", "--make", "true"]
+    main([*command, "--dry_run", "true"])
+    assert not done and not (tmp_path / "page.md").exists()
+    assert capsys.readouterr().out.startswith("# ")
+    main(command)
+    assert len(done) == 1 and (tmp_path / "page.md").exists()

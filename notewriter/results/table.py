@@ -1,0 +1,241 @@
+"""`notewriter table FILE`: a paper's table beside its published values, or the page of an experiment.
+
+    notewriter table papers/deepnote/table_1 --cells 'hotpotqa/*/Llama-3.1-8B-Instruct' --make true --dry_run true
+    notewriter table papers/deepnote/table_1 --cells 'hotpotqa/*/Llama-3.1-8B-Instruct' --make true
+    notewriter table papers/deepnote/table_1 --make true --write deepnote.yaml
+    notewriter table experiments/e1 --output runs/e1.md
+    notewriter table experiments/e1 --from_notes runs/e1-notes.parquet --output runs/e1.md
+
+Each cell of a paper's table is an evaluation in a folder of its own in `cells/`, which tables in one `output_dir`
+share. Cells without scores are evaluated first; one that fails is shown with its reason, the others run, and the exit
+status says so. `--make true` also makes what they need: it fetches questions, corpora and models, and builds corpora
+and indexes. Run again, it goes on. The table is printed, and written as Markdown, LaTeX and HTML.
+
+The key `results` of a pipeline file says which runs an experiment compares; give the same `--set` and `--output_dir` as
+to the pipeline. Runs that do not exist yet are listed as not run; `--make true` does the pipeline first. Every note is
+published beside the page with its scores: `--from_notes` writes the page again when the run folders are gone.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from annotated_types import Interval, MinLen
+
+from notewriter.artifacts.journal import ResumeArguments
+from notewriter.experiments.files import changes_of, read_file
+from notewriter.experiments.here import run_here
+from notewriter.experiments.run import commands, read_pipeline
+from notewriter.ground import jsonl
+from notewriter.ground.config import command_line, given, parse
+from notewriter.ground.errors import UserError
+from notewriter.models.client import Endpoint
+from notewriter.models.connection import read_key
+from notewriter.pages.tables import aligned
+from notewriter.results import experiment_page
+from notewriter.results.cells import check_searched, run_cells
+from notewriter.results.cost import cost_of, cost_table
+from notewriter.results.experiment import read_experiment
+from notewriter.results.grid import Cell, Grid, Substitutes, read_grid
+from notewriter.results.steps import plan, steps_of, sums
+from notewriter.results.table_page import write_table
+from notewriter.rollouts.rehearsal import DryRunArguments
+
+
+@dataclass
+class TableArguments:
+    """The table, where its runs are, and whether what they need is made."""
+
+    file: Annotated[str, MinLen(1)] = field(
+        metadata={
+            "help": "a paper's table, or a pipeline with `results`: a file or the name of a recipe; "
+            "`--file` may be omitted if it comes first"
+        }
+    )
+    output_dir: str | None = field(
+        default=None,
+        metadata={
+            "help": "where the runs are: of papers by default runs/papers, whose tables share cells of equal settings; "
+            "of an experiment the folder that its file names"
+        },
+    )
+    set: list[str] = field(
+        default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
+    )
+    make: bool = field(
+        default=False,
+        metadata={"help": "make what is missing from an empty folder on; with --dry_run, print what that takes"},
+    )
+
+
+@dataclass
+class PaperArguments:
+    """Which cells of a paper's table, and what is done with the steps that lead to them."""
+
+    cells: list[str] = field(
+        default_factory=list,
+        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
+    )
+    page: bool = field(
+        default=True, metadata={"help": "write the table; false evaluates cells only, as one of several jobs does"}
+    )
+    gpus: Annotated[int, Interval(ge=1)] = field(
+        default=8, metadata={"help": "A100s, for the hours that --dry_run prints"}
+    )
+    write: str | None = field(
+        default=None,
+        metadata={"help": "with --make: write the steps as a pipeline, to read or to submit to Slurm, and run nothing"},
+    )
+    until: Literal["fetch", "index", "table"] = field(
+        default="table",
+        metadata={
+            "help": "with --make: stop when all is fetched, as on the login node of a cluster, or when the indexes are "
+            "built"
+        },
+    )
+    check: bool = field(
+        default=True,
+        metadata={"help": "with --make, as that of `notewriter fetch`: refuse files that are not the published ones"},
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Write the table or the page, or say what it takes."""
+    options = ["--file", *argv] if argv and not argv[0].startswith("-") else argv
+    kinds = (
+        TableArguments,
+        PaperArguments,
+        Substitutes,
+        experiment_page.PageArguments,
+        ResumeArguments,
+        DryRunArguments,
+    )
+    arguments, paper, substitutes, own, resume, dry = parse(
+        list(kinds), options, prog="notewriter table", description=__doc__
+    )
+    is_experiment = "runs" in read_file(Path(arguments.file), "check the path of the table")
+    of_papers = [option.name for kind in (PaperArguments, Substitutes, ResumeArguments) for option in fields(kind)]
+    if is_experiment:
+        _refuse(options, of_papers, f"{arguments.file} is an experiment, not a paper's table")
+        _experiment(arguments, own, dry, ["notewriter", "table", *argv])
+    else:
+        _refuse(
+            options,
+            [each.name for each in fields(experiment_page.PageArguments)],
+            f"{arguments.file} is a paper's table",
+        )
+        if arguments.make:
+            _refuse(options, ["page", "gpus", "retry_errors"], "--make does every step, each on what it needs")
+        else:
+            _refuse(options, ["write", "until", "check"], "add --make true, of which it is an option")
+        command = command_line("notewriter table", options)
+        _paper(arguments, paper, substitutes, resume, dry, command)
+
+
+def _refuse(options: Sequence[str], names: Sequence[str], why: str) -> None:
+    """Refuse options that would do nothing."""
+    if without_use := [name for name in names if name in given(options)]:
+        raise UserError(f"--{without_use[0]} has no effect: {why}")
+
+
+def _experiment(
+    arguments: TableArguments, own: experiment_page.PageArguments, dry: DryRunArguments, command: list[str]
+) -> None:
+    changes = changes_of(arguments.set)
+    experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes, own.rows)
+    if dry.dry_run:
+        sys.stdout.write(commands(pipeline))
+        return
+    if arguments.make:
+        run_here(pipeline)
+    experiment_page.write(experiment, pipeline, own, command)
+
+
+def _paper(
+    arguments: TableArguments,
+    paper: PaperArguments,
+    substitutes: Substitutes,
+    resume: ResumeArguments,
+    dry: DryRunArguments,
+    command: list[str],
+) -> None:
+    grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
+    cells, output = grid.chosen(paper.cells), Path(arguments.output_dir or "runs/papers")
+    if arguments.make:
+        _make(grid, cells, output, paper, dry, table_command(arguments, substitutes))
+        return
+    if dry.dry_run:
+        sys.stdout.write(aligned([cost_table([*cost_of(grid, cells, dry, output).values()], paper.gpus)]))
+        return
+    failed = run_cells(grid, cells, output, resume, command)
+    if paper.page:
+        sys.stdout.write(write_table(grid, cells, output, failed))
+    if lost := [cell for cell in cells if cell.folder in failed]:
+        raise UserError(
+            f"{grid.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
+            f"{lost[0].name}: {failed[lost[0].folder]}"
+        )
+
+
+def _make(
+    grid: Grid, cells: list[Cell], output: Path, paper: PaperArguments, dry: DryRunArguments, table: list[str]
+) -> None:
+    """Print the steps from an empty folder to the table, and do or write them.
+
+    Raises:
+        UserError: no chosen cell can run, what lies in the place of one of its corpora or indexes is another, or a step
+            fails.
+    """
+    if not (able := [cell for cell in cells if not cell.lacks]):
+        raise UserError(f"{grid.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
+    check_searched(grid, able, sizes=paper.check)
+    steps = steps_of(grid, able, cost_of(grid, able, dry, output, stand_ins=True), output, table, check=paper.check)
+    kinds = ["fetch", "corpus", "index", "table"]
+    steps = [step for step in steps if kinds.index(step.kind) <= kinds.index(paper.until)]
+    sys.stdout.write(f"{aligned([plan(steps)])}\n{sums(steps)}")
+    for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
+        left = [cell.model for cell in cells if cell.lacks == lacks]
+        sys.stdout.write(f"left out: {len(left)} cells of {left[0]}: {lacks}\n")
+    for variable, addresses in _keys(able).items():
+        if not read_key(variable):
+            sys.stdout.write(f"{variable} is not set; {', '.join(addresses)} may ask for it\n")
+    if dry.dry_run:
+        return
+    if not steps:
+        sys.stdout.write(f"nothing to be done until {paper.until}\n")
+        return
+    folder = output / grid.name
+    path = Path(paper.write) if paper.write else folder / "pipeline.yaml"
+    content = {"output_dir": str(folder), "runs": [step.run for step in steps]}
+    jsonl.write_text(path, [yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)])
+    if paper.write:
+        sys.stdout.write(f"{path}: written; notewriter pipeline {path}, or with --on slurm\n")
+    else:
+        run_here(read_pipeline(path))
+
+
+def _keys(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """The variables with the keys of models that are not served here -> the addresses of these."""
+    judges = [cell.judge for cell in cells if cell.judge and cell.judge.judgements]
+    options = [*(cell.options for cell in cells), *(judge.options for judge in judges)]
+    found: dict[str, list[str]] = {}
+    for each in [*options, *(role for one in options for role in one.get("models", {}).values())]:
+        addresses = found.setdefault(each.get("api_key_env", Endpoint.api_key_env), [])
+        if (address := each.get("base_url")) and address not in addresses:
+            addresses.append(address)
+    return {variable: addresses for variable, addresses in found.items() if addresses}
+
+
+def table_command(arguments: TableArguments, substitutes: Substitutes) -> list[str]:
+    """The command that evaluates cells of the table and writes its page, without `--cells`."""
+    command = ["notewriter", "table", arguments.file, "--output_dir", arguments.output_dir or "runs/papers"]
+    options = {"set": arguments.set, **asdict(substitutes)}
+    for name, value in options.items():
+        if value:
+            values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+            command += [f"--{name}", *map(str, values)]
+    return command
