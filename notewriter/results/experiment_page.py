@@ -71,7 +71,7 @@ class PageArguments:
     )
 
 
-def write(experiment: Experiment, pipeline: Pipeline, arguments: PageArguments, command: list[str]) -> None:
+def write_page(experiment: Experiment, pipeline: Pipeline, arguments: PageArguments, command: list[str]) -> None:
     """Write the page, its plots and its notes.
 
     Raises:

@@ -36,10 +36,10 @@ from notewriter.ground.errors import UserError
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import read_key
 from notewriter.pages.tables import aligned
-from notewriter.results import experiment_page
 from notewriter.results.cells import check_searched, run_cells
 from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
+from notewriter.results.experiment_page import PageArguments, write_page
 from notewriter.results.grid import Cell, Grid, Substitutes, read_grid
 from notewriter.results.steps import plan, steps_of, sums
 from notewriter.results.table_page import write_table
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
         TableArguments,
         PaperArguments,
         Substitutes,
-        experiment_page.PageArguments,
+        PageArguments,
         ResumeArguments,
         DryRunArguments,
     )
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> None:
     else:
         _refuse(
             options,
-            [each.name for each in fields(experiment_page.PageArguments)],
+            [each.name for each in fields(PageArguments)],
             f"{arguments.file} is a paper's table",
         )
         if arguments.make:
@@ -142,9 +142,7 @@ def _refuse(options: Sequence[str], names: Sequence[str], why: str) -> None:
         raise UserError(f"--{without_use[0]} has no effect: {why}")
 
 
-def _experiment(
-    arguments: TableArguments, own: experiment_page.PageArguments, dry: DryRunArguments, command: list[str]
-) -> None:
+def _experiment(arguments: TableArguments, own: PageArguments, dry: DryRunArguments, command: list[str]) -> None:
     changes = changes_of(arguments.set)
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes, own.rows)
     if dry.dry_run:
@@ -152,7 +150,7 @@ def _experiment(
         return
     if arguments.make:
         run_here(pipeline)
-    experiment_page.write(experiment, pipeline, own, command)
+    write_page(experiment, pipeline, own, command)
 
 
 def _paper(

@@ -13,7 +13,7 @@ from notewriter.results.grid import Substitutes, indexes_of, read_grid
 from notewriter.results.measures import measure
 from notewriter.results.published import PAPERS, published_rows
 from notewriter.results.steps import steps_of
-from notewriter.results.table import columns, published_of, scored_by
+from notewriter.results.table_page import columns, published_of, scored_by
 
 CONFIGS = RECIPES / "papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
