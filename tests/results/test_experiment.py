@@ -165,7 +165,7 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
         if re.match(rf"mine on (?:{'|'.join(SETS)})$", run.title):
             evaluate.main(run.command_line(1)[2:])
     command = read_pipeline(row).runs[-1].command_line(1)
-    assert command[:3] == ["notewriter", "results", "experiments/worth"]
+    assert command[:3] == ["notewriter", "table", "experiments/worth"]
     table.main([str(experiment), *command[3:]])
     beside = (tmp_path / "row/page.md").read_text()
     assert [line for line in beside.splitlines() if line.startswith("| mine | 0.")]
