@@ -20,7 +20,7 @@ EXTRAS := deepspeed,wandb,dense,corpora,serve,docs,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
-# A process a core, each with whole files of tests (tests/conftest.py).
+# A process a core, and half as many again for integration tests; each has whole files of tests (tests/conftest.py).
 PYTEST := .venv/bin/pytest --numprocesses auto --no-loadscope-reorder --durations 20
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
@@ -119,5 +119,5 @@ quickstart: .venv/.quickstart ## run the whole pipeline on a small generated wor
 	.venv/bin/notewriter quickstart
 
 clean: ## remove .venv and every cache; runs/ and models/ stay
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

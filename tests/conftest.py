@@ -1,7 +1,10 @@
 """A language model of two layers with a tokenizer of its own, and pairs that it can be trained on in seconds."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,43 @@ def folder_of(nodeid: str) -> str:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
     return ByPlace(config, log)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Three processes on two cores for integration tests, which wait a third of their time; or a process a core."""
+    return (os.cpu_count() or 2) * 3 // 2 if config.option.markexpr == "integration" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """DeepSpeed's compiled operators are kept between runs; a launch that was killed left a lock, which is removed."""
+    folder = config.rootpath / ".cache/torch_extensions"
+    # A folder for each torch and DeepSpeed, which do not ask what has compiled what they find.
+    versions = "-".join(f"{name}-{version(name)}" for name in ("torch", "deepspeed") if find_spec(name))
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(folder / versions)
+    if not hasattr(config, "workerinput"):
+        for lock in folder.glob("*/*/lock"):
+            lock.unlink(missing_ok=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each group of tests, slowest first, so that growth is seen where it happens."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[group_of(report.nodeid)] += report.duration
+    if sum(seconds.values()) >= 60:
+        terminalreporter.section("seconds of each group, all processes together")
+        for group, spent in seconds.most_common():
+            terminalreporter.write_line(f"{spent:8.1f}  {group}")
+        terminalreporter.write_line(f"{sum(seconds.values()):8.1f}  all")
+
+
+def group_of(nodeid: str) -> str:
+    """The folder of a test, or its file where that is slow by itself: each file of integration tests."""
+    file = nodeid.partition("::")[0]
+    is_own = file.startswith("tests/integration/") and not folder_of(nodeid)
+    return file if is_own else "/".join(file.split("/")[:-1][:3])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

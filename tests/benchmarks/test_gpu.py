@@ -1,7 +1,6 @@
 """The script that measures on a GPU, tried without one at toy sizes."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,17 +56,38 @@ def test_a_step_with_an_adapter_is_taken_too():
     assert record["speedup"] > 0 and record["shared"]["tflops"] > 0
 
 
+def test_a_measurement_is_the_last_line_of_a_process_and_one_that_fails_is_its_reason():
+    said = "print('a warning'); print('{\"right\": true}')"
+    assert gpu.record_of([sys.executable, "-c", said]) == {"outcome": "measured", "right": True}
+    failed = gpu.record_of([sys.executable, "-c", "raise SystemExit('needs a GPU, not a CPU')"])
+    assert failed == {"outcome": "failed", "reason": "exit status 1: needs a GPU, not a CPU\n"}
+
+
 @pytest.mark.integration
-def test_each_measurement_is_a_line_and_a_second_run_takes_up_what_failed(tmp_path):
+def test_each_measurement_is_a_line_and_a_second_run_takes_up_what_failed(tmp_path, monkeypatch, capsys):
     output = tmp_path / "gpu.jsonl"
-    command = [sys.executable, "benchmarks/gpu.py", "--toy", "--output", str(output)]
     # The kernel needs a GPU.
+    command = ["benchmarks/gpu.py", "--toy", "--output", str(output)]
     command += ["--only", "kernel 8|exactness Qwen2.5-1|step Qwen2.5-1.5B full 2000 100 1"]
 
+    def taken_here(of_one: list[str]) -> dict:
+        """As `record_of` has it of a process."""
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", of_one[1:])
+            try:
+                gpu.main()
+            except Exception as error:
+                return {"outcome": "failed", "reason": str(error)}
+        return {"outcome": "measured"} | json.loads(capsys.readouterr().out.splitlines()[-1])
+
     def lines() -> list[dict]:
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        monkeypatch.setattr(sys, "argv", command)
+        gpu.main()
         return [json.loads(line) for line in output.read_text().splitlines()]
 
+    monkeypatch.setattr(gpu, "record_of", taken_here)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     machine, kernel, exactness, step = lines()
     assert "torch" in machine["versions"] and "benchmarks/gpu.py" in machine["command"]
     assert kernel["outcome"] == "failed" and "CPU" in kernel["reason"]

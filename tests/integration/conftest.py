@@ -30,14 +30,6 @@ def smollm2() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """DeepSpeed compiles into a folder of this session: the lock of a launch that was killed once stays elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("torch_extensions")))
-        yield
-
-
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """Selenium's driver of a headless Chromium that keeps what pages log."""
