@@ -82,8 +82,7 @@ class Watching:
     def _runs(self, what: Pipeline | Path) -> Iterator[Watched]:
         if isinstance(what, Pipeline):
             for run, state, _, log in states(what):
-                results = [path for files in run.results().values() for path in files]
-                folders = {path.parent for path in results if path.parent.is_dir()}
+                folders = {path.parent for path in run.results() if path.parent.is_dir()}
                 # A run on this machine has no job that could say whether it is at work.
                 shown = f"unfinished, log written {_ago(log)}" if state.startswith("ended") else state
                 yield self._watched(run.title, shown, folders.pop() if len(folders) == 1 else None)

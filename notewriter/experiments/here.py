@@ -78,7 +78,7 @@ def _in_order(pipeline: Pipeline) -> str:
     numbers = itertools.count(1)
     printed = ""
     for together in _by_server(pipeline.runs):
-        shared = together[0].serve is not None and sum(run.shards for run in together) > 1
+        shared = together[0].serve is not None and len(together) > 1
         last = next((run for run in reversed(together) if run.missing()), None)
         with keep(pipeline.logs) as servers:
             for run in together:
@@ -94,8 +94,7 @@ def _in_order(pipeline: Pipeline) -> str:
                     continue
                 start = time.monotonic()
                 try:
-                    for shard in range(1, run.shards + 1):
-                        printed = _run(run, shard, pipeline.log(run, shard), servers)
+                    printed = _run(run, pipeline.log(run), servers)
                 except UserError:
                     sys.stdout.write("\n")
                     raise
@@ -175,8 +174,7 @@ def _work(
                 if run.serve and run.missing():
                     _start_server(run, servers, pipeline.logs / f"server-of-{members[0].slug}.log", beside)
                 try:
-                    for shard in range(1, run.shards + 1):
-                        printed = _run(run, shard, pipeline.log(run, shard), servers, stopping)
+                    printed = _run(run, pipeline.log(run), servers, stopping)
                 except UserError as error:
                     _fail(error, failures)
                     continue
@@ -220,12 +218,12 @@ def _headline(output: str) -> str:
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
-def _run(run: Run, shard: int, log: Path, servers: Kept, stopping: threading.Event | None = None) -> str:
-    """Do a shard of a run with its output in `log`, keeping its server alive; returns its standard output.
+def _run(run: Run, log: Path, servers: Kept, stopping: threading.Event | None = None) -> str:
+    """Do a run with its output in `log`, keeping its server alive; returns its standard output.
 
     With others beside it, `stopping` ends it, and no bar is shown.
     """
-    command = program(run.command_line(shard))
+    command = program(run.command_line())
     # A training that needs one GPU sees one, as it has to.
     one = {"CUDA_VISIBLE_DEVICES": "0"} if run.needs.gpus == 1 and training_of(run.argv()) else {}
     with writing(log), open(log, "w", encoding="utf-8") as file:

@@ -32,14 +32,9 @@ from notewriter.experiments.rising import ended
 from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, given, without_options
 from notewriter.ground.errors import UserError
+from notewriter.ground.recipes import SLURM
 from notewriter.models.server import READY_TIMEOUT
 from notewriter.training.profiles import OF_THE_LAUNCH, profile
-
-MAX_SHARDS = 1_000
-"""The largest index of an array job that Slurm takes unless the site has raised MaxArraySize."""
-
-SHARD = "%a"
-"""What stands for the number of a shard in a command, as in Slurm's arrays; `{{ shard }}` in a file."""
 
 RESULTS = {
     "fetch": ("--output_dir", "config.json"),
@@ -94,7 +89,6 @@ class Run:
         after: titles of the runs that must have succeeded before; default: the preceding run.
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
-        shards: the number of times to run the command, `SHARD` being 1, 2, ...; an array job on a cluster.
         needs: what it needs of a cluster.
         while_rising: the rule under which it is needed, of rounds that end early (`notewriter.experiments.rising`).
     """
@@ -104,7 +98,6 @@ class Run:
     result: Text | list[Text] | None = None
     after: list[str] | None = None
     serve: Text | None = None
-    shards: Annotated[int, Interval(ge=1, le=MAX_SHARDS)] = 1
     needs: Needs = field(default_factory=Needs)
     while_rising: Text | None = None
 
@@ -113,36 +106,27 @@ class Run:
         """The title as part of a file name."""
         return re.sub(r"[^\w.]+", "-", self.title.lower()).strip("-")
 
-    def argv(self, shard: int | str = SHARD) -> list[str]:
-        """The command of a shard, without `serve`."""
-        return [word.replace(SHARD, str(shard)) for word in shlex.split(self.command)]
+    def argv(self) -> list[str]:
+        """The words of the command, without `serve`."""
+        return shlex.split(self.command)
 
-    def command_line(self, shard: int | str = SHARD) -> list[str]:
-        """The command of a shard that stands by itself, with a server of its own if it asks one."""
-        return [*self.argv(shard), *(["--serve", self.serve] if self.serve else [])]
+    def command_line(self) -> list[str]:
+        """The command that stands by itself, with a server of its own if it asks one."""
+        return [*self.argv(), *(["--serve", self.serve] if self.serve else [])]
 
-    def results(self) -> dict[int, list[Path]]:
-        """The results of each shard; empty if the run has none."""
-        result = self.result or _result_of(self.argv())
-        if not result:
-            return {}
-        files = [result] if isinstance(result, str) else result
-        return {shard: [Path(file.replace(SHARD, str(shard))) for file in files] for shard in range(1, self.shards + 1)}
+    def results(self) -> list[Path]:
+        """The files that it writes last; empty if it has none."""
+        result = self.result or _result_of(self.argv()) or []
+        return [Path(file) for file in ([result] if isinstance(result, str) else result)]
 
     def skipped(self) -> str:
         """Why the run is not needed any more; empty if it is."""
         return ended(self.while_rising) if self.while_rising else ""
 
-    def missing(self) -> list[int]:
-        """The shards without a result; none of a run that is skipped."""
-        if self.skipped():
-            return []
+    def missing(self) -> bool:
+        """Whether it has to be done: it has no result, or one that is not there, and is not skipped."""
         results = self.results()
-        return [
-            shard
-            for shard in range(1, self.shards + 1)
-            if shard not in results or not all(file.exists() for file in results[shard])
-        ]
+        return not self.skipped() and not (results and all(file.exists() for file in results))
 
     def serve_options(self) -> dict[str, Any]:
         """vLLM's options in the configuration file or on the command line of the command."""
@@ -168,7 +152,7 @@ class Run:
             raise UserError(f"{self.title}: --{option} {value}: is not a number; correct it") from error
 
     def _given(self, option: str) -> Any:
-        return given(self.argv(1)).get(option)
+        return given(self.argv()).get(option)
 
 
 def _result_of(argv: Sequence[str]) -> str | None:
@@ -213,11 +197,9 @@ class Pipeline:
         """The folder of the runs' logs."""
         return Path(self.output_dir) / "logs"
 
-    def log(self, run: Run, shard: int | str = 1) -> Path:
-        """The log of a shard of a run."""
-        number = self.runs.index(run) + 1
-        ending = f"-{shard}" if run.shards > 1 else ""
-        return self.logs / f"{number:02}-{run.slug}{ending}.log"
+    def log(self, run: Run) -> Path:
+        """The log of a run."""
+        return self.logs / f"{self.runs.index(run) + 1:02}-{run.slug}.log"
 
     def before(self, run: Run) -> list[Run]:
         """The runs that must have succeeded before a run starts."""
@@ -256,10 +238,15 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
 
 def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
     """A run from its entry in a file."""
+    if "shards" in entry:
+        script = SLURM / "run.sbatch"
+        raise UserError(
+            f"{place}: shards: a run is one command; repeat it with `each`, or submit an array job of your own, "
+            f"sbatch --array=1-{entry['shards']} {script} COMMAND"
+        )
     needs = entry.pop("needs", {})
     check_mapping(entry, Run, place)
     typed.read(needs, dict[str, Any], f"{place}: needs")
-    variables = {**variables, "shard": SHARD, "shards": entry.get("shards", 1)}
     needs = {key: _number(value) for key, value in filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")
     command = shlex.join(words(entry.pop("command"), variables, f"{place}: command"))
@@ -281,10 +268,6 @@ def _check(run: Run, titles: Sequence[str], place: str) -> None:
         raise UserError(f"{place}: title {run.title!r} is given twice; rename one of the runs")
     if unknown := [title for title in run.after or [] if title not in titles]:
         raise UserError(f"{place}: after: {unknown[0]!r} is not the title of an earlier run; earlier are: {titles}")
-    if run.shards > 1:
-        for key, text in (("command", run.command), ("result", run.result)):
-            if text and SHARD not in "".join(text):
-                raise UserError(f"{place}: {key} is the same for all {run.shards} shards; use {{{{ shard }}}} in it")
 
 
 def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -313,9 +296,9 @@ def program(argv: Sequence[str]) -> list[str]:
 
 
 def commands(pipeline: Pipeline) -> str:
-    """The command of every shard of every run, under its title."""
+    """The command of every run, under its title."""
     return "".join(
         f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
-        + "".join(f"{shlex.join(program(run.command_line(shard)))}\n" for shard in range(1, run.shards + 1))
+        f"{shlex.join(program(run.command_line()))}\n"
         for run in pipeline.runs
     )

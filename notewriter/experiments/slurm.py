@@ -1,7 +1,7 @@
 """A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
 
-Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`), a run with
-shards an array job. What is known here is only which jobs belong to which run, in `jobs.json` beside the logs.
+Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`). What
+is known here is only which job belongs to which run, in `jobs.json` beside the logs.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.experiments.here import last_error
-from notewriter.experiments.run import SHARD, Needs, Pipeline, Run, training_of
+from notewriter.experiments.run import Needs, Pipeline, Run, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
@@ -40,12 +40,12 @@ SETTINGS = {
 NOTICE = re.compile(r"^#SBATCH --signal=B:USR1@(\d+)$", re.MULTILINE)
 """The line of a job script with the seconds before its limit in which its command may end."""
 
-Queue = dict[str, dict[str, str]]
-"""Job id -> array index ("" if it is not an array) -> state, of the jobs that have not ended."""
+Queue = dict[str, str]
+"""Job id -> state, of the jobs that have not ended."""
 
 
 def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
-    """Submit a job for each run that has shards without a result and no job in the queue; returns a line each.
+    """Submit a job for each run that has no result and no job in the queue; returns a line each.
 
     With `dry_run` the lines are commands for a shell, and nothing is submitted.
 
@@ -60,27 +60,19 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     waiting: dict[str, list[str]] = {}  # the jobs of each run that is not finished yet, by title
     lines = []
     for run in pipeline.runs:
-        missing = run.missing()
-        if not missing:
+        if not run.missing():
             lines.append(f"# {run.title}: {'skipped' if run.skipped() else 'finished'}\n")
             continue
         queued = {job: queue[job] for job in jobs.get(run.title, []) if job in queue}
         if queued:
-            # Each task by itself: that others of its array have failed must not hold up what comes after.
-            waiting[run.title] = [
-                f"{job}_{index}" if index else job for job, tasks in queued.items() for index in tasks
-            ]
-            lines += [f"# {run.title}: job {job} ({_summary(tasks)})\n" for job, tasks in queued.items()]
-            missing = [
-                shard for shard in missing if not any({str(shard), ""} & tasks.keys() for tasks in queued.values())
-            ]
-            if not missing:
-                continue
+            waiting[run.title] = list(queued)
+            lines += [f"# {run.title}: job {job} ({state})\n" for job, state in queued.items()]
+            continue
         after = [job for each in pipeline.before(run) for job in waiting.get(each.title, [])]
-        command = sbatch(pipeline, run, missing, after, environment)
+        command = sbatch(pipeline, run, after, environment)
         if dry_run:
             name = f"job_{pipeline.runs.index(run) + 1}"
-            waiting.setdefault(run.title, []).append(f"${name}")
+            waiting[run.title] = [f"${name}"]
             # Unquoted, since the job's number is a variable of the shell that these lines are pasted into.
             words = (word if "$job_" in word else shlex.quote(word) for word in command)
             lines.append(f"# {run.title}\n{name}=$({' '.join(words)})\n")
@@ -95,8 +87,8 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
         if not job.isdecimal():
             # Slurm drops a dependency on a job that it does not know, and starts what comes after at once.
             raise UserError(f"{run.title}: sbatch answered {shown(done.stdout)}, no job's number; see squeue --me")
-        waiting.setdefault(run.title, []).append(job)
-        jobs[run.title] = [*queued, job]
+        waiting[run.title] = [job]
+        jobs[run.title] = [job]
         # Written after each job, so that a submission that is cut short knows its jobs.
         jsonl.write_text(pipeline.logs / JOBS, [json.dumps(jobs, indent=2) + "\n"])
         lines.append(f"# {run.title}: submitted as job {job}\n")
@@ -108,10 +100,8 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     return "".join(lines)
 
 
-def sbatch(
-    pipeline: Pipeline, run: Run, missing: Sequence[int], after: Sequence[str], settings: Mapping[str, str]
-) -> list[str]:
-    """The command that submits the missing shards of a run, to start after the jobs `after`.
+def sbatch(pipeline: Pipeline, run: Run, after: Sequence[str], settings: Mapping[str, str]) -> list[str]:
+    """The command that submits a run, to start after the jobs `after`.
 
     `settings` are those of the cluster (`SETTINGS`).
 
@@ -130,9 +120,8 @@ def sbatch(
         f"--export=ALL,UNLESS={run.while_rising}" if run.while_rising else "--export=ALL",
     ]
     command += [f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
-    command += [f"--output={pipeline.log(run, SHARD)}", f"--nodes={nodes}"]
+    command += [f"--output={pipeline.log(run)}", f"--nodes={nodes}"]
     command += _share_of_a_node(needs, needs.gpus // nodes, settings)
-    command += [f"--array={','.join(map(str, missing))}"] if run.shards > 1 else []
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     if training := training_of(run.argv()):
@@ -206,24 +195,19 @@ def states(pipeline: Pipeline) -> Iterator[State]:
     jobs = _read_jobs(pipeline)
     queue = _queue() if jobs and shutil.which("squeue") else {}
     for run in pipeline.runs:
-        mine, missing = jobs.get(run.title, []), run.missing()
+        mine, log, state = jobs.get(run.title, []), pipeline.log(run), "not run"
         queued = [queue[job] for job in mine if job in queue]
-        logs = {shard: pipeline.log(run, shard) for shard in range(1, run.shards + 1)}
-        state, log = "not run", next(iter(logs.values()))
         if skipped := run.skipped():
             state = f"skipped: {skipped}"
-        elif not missing:
+        elif not run.missing():
             state = "finished"
         elif queued:
-            state = "; ".join(map(_summary, queued))
-        elif ran := [shard for shard in missing if logs[shard].exists()]:
-            log = logs[ran[0]]
+            state = "; ".join(queued)
+        elif log.exists():
             error = last_error(log)
             state = f"failed: {error}" if error else "ended" if not run.results() else "ended without its result"
         elif mine:
             state = "cancelled before it started"
-        if run.shards > 1:
-            state += f" ({run.shards - len(missing)} of {run.shards} shards have their result)"
         yield State(run, state, mine, log)
 
 
@@ -247,23 +231,15 @@ def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
 
 def _queue() -> Queue:
     """The user's jobs that have not ended, those on their way back to the queue (COMPLETING) among them."""
-    command = ["squeue", "--me", "--noheader", "--array", "--format=%F %K %T"]
+    command = ["squeue", "--me", "--noheader", "--format=%A %T"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"squeue: {' '.join(done.stderr.split())}; try again when the cluster's controller answers")
     queue: Queue = {}
     for line in done.stdout.splitlines():
-        job, index, state = line.split()
-        queue.setdefault(job, {})[index.replace("N/A", "")] = state
+        job, state = line.split()
+        queue[job] = state.lower()
     return queue
-
-
-def _summary(states: Mapping[str, str]) -> str:
-    """`pending`, or `2 running, 1 pending` of an array."""
-    counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
-    if len(states) == 1:
-        return next(iter(counts)).lower()
-    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items())
 
 
 def _environment(cluster_env: Path) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_the_commands_are_what_their_programs_take(path: Path) -> None:
 
 
 def results_of(pipeline: Pipeline) -> list[str]:
-    return [str(file) for run in pipeline.runs for files in run.results().values() for file in files]
+    return [str(file) for run in pipeline.runs for file in run.results()]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

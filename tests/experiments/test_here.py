@@ -237,14 +237,6 @@ def test_a_training_on_one_gpu_sees_one(tmp_path, server, monkeypatch, gpus, cho
     assert (tmp_path / "f").read_text() == seen
 
 
-def test_shards_run_one_after_the_other_with_a_log_each(tmp_path, server, capsys):
-    sharded = Run("pairs", python(WRITE, tmp_path / "part-%a"), result=str(tmp_path / "part-%a"), shards=3)
-    run(tmp_path, [sharded])
-    assert sorted(path.name for path in tmp_path.glob("part-*")) == ["part-1", "part-2", "part-3"]
-    logs = sorted(path.name for path in (tmp_path / "run" / "logs").iterdir())
-    assert logs == ["01-pairs-1.log", "01-pairs-2.log", "01-pairs-3.log"]
-
-
 MEET = """
 import pathlib, sys, time
 mine, other, done = map(pathlib.Path, sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Reading pipeline files: runs, variables, shards, and what is wrong with a file."""
+"""Reading pipeline files: runs, variables, and what is wrong with a file."""
 
 import shlex
 import textwrap
@@ -25,7 +25,7 @@ def read(tmp_path):
     return read
 
 
-SHARDED = """
+RUNS = """
     output_dir: runs/x
     variables:
       data: --path {{ output_dir }}/questions.jsonl
@@ -34,8 +34,7 @@ SHARDED = """
         command: make {{ output_dir }}
       - title: pairs
         command: >-
-          notewriter pairs {{ data }} --shard {{ shard }}/{{ shards }} --output_dir {{ output_dir }}/pairs-{{ shard }}
-        shards: 3
+          notewriter pairs {{ data }} --output_dir {{ output_dir }}/pairs
         needs: {gpus: 8, hours: 2}
       - title: another
         command: "true"
@@ -44,21 +43,21 @@ SHARDED = """
 
 
 def test_variables_may_stand_for_several_words_and_folders_only_for_one(read):
-    pipeline = read(SHARDED, "my runs/x $y")
+    pipeline = read(RUNS, "my runs/x $y")
     assert pipeline.runs[0].argv() == ["make", "my runs/x $y"]
-    words = ["notewriter", "pairs", "--path", "my runs/x $y/questions.jsonl", "--shard", "2/3"]
-    assert pipeline.runs[1].argv(2) == [*words, "--output_dir", "my runs/x $y/pairs-2"]
+    words = ["notewriter", "pairs", "--path", "my runs/x $y/questions.jsonl"]
+    assert pipeline.runs[1].argv() == [*words, "--output_dir", "my runs/x $y/pairs"]
 
 
 def test_a_variable_can_have_another_value(read):
-    assert read(SHARDED, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
+    assert read(RUNS, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
 
 
 @pytest.mark.parametrize(
     ("command", "result"),
     [
         ("notewriter index --path c.jsonl --index runs/index", "runs/index/manifest.json"),
-        ("notewriter pairs --index runs/index --output_dir p-{{ shard }}", "p-%a/stats.json"),
+        ("notewriter pairs --index runs/index --output_dir p", "p/stats.json"),
         ("notewriter train dpo --accelerate cpu --output_dir m", "m/training.json"),
         ("notewriter evaluate --checkpoints m --output_dir e", "e/best_checkpoint.json"),
         ("notewriter report --runs a b --output r.html", "r.html"),
@@ -72,11 +71,11 @@ def test_a_variable_can_have_another_value(read):
 )
 def test_a_result_follows_from_the_command(read, command, result):
     (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [{"title": "t", "command": command}]})).runs
-    assert run.results() == ({1: [Path(result.replace("%a", "1"))]} if result else {})
+    assert run.results() == ([Path(result)] if result else [])
 
 
 def test_a_run_comes_after_the_one_before_unless_it_says_otherwise(read):
-    pipeline = read(SHARDED)
+    pipeline = read(RUNS)
     assert [[each.title for each in pipeline.before(run)] for run in pipeline.runs] == [
         [],
         ["Make questions"],
@@ -84,19 +83,19 @@ def test_a_run_comes_after_the_one_before_unless_it_says_otherwise(read):
     ]
 
 
-def test_a_shard_is_finished_when_its_result_exists(read, tmp_path):
-    pipeline = read(SHARDED, str(tmp_path))
-    assert pipeline.runs[1].missing() == [1, 2, 3]
-    (tmp_path / "pairs-2").mkdir()
-    (tmp_path / "pairs-2" / "stats.json").touch()
-    assert pipeline.runs[1].missing() == [1, 3]
-    assert pipeline.runs[0].missing() == [1]
+def test_a_run_is_finished_when_its_result_exists(read, tmp_path):
+    pipeline = read(RUNS, str(tmp_path))
+    assert pipeline.runs[1].missing()
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs/stats.json").touch()
+    assert not pipeline.runs[1].missing()
+    assert pipeline.runs[0].missing()
 
 
 def test_logs_are_numbered_and_named_after_their_runs(read):
-    pipeline = read(SHARDED)
+    pipeline = read(RUNS)
     assert str(pipeline.log(pipeline.runs[0])) == "runs/x/logs/01-make-questions.log"
-    assert str(pipeline.log(pipeline.runs[1], "%a")) == "runs/x/logs/02-pairs-%a.log"
+    assert str(pipeline.log(pipeline.runs[1])) == "runs/x/logs/02-pairs.log"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +141,10 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
         ({"runs": [{"title": "a", "command": "it's"}]}, "No closing quotation; close the quotation"),
         ({"runs": [{"title": "a", "command": "b"}] * 2}, "title 'a' is given twice"),
         ({"runs": [{"title": "a", "command": "b", "after": ["c"]}]}, "'c' is not the title of an earlier run"),
-        ({"runs": [{"title": "a", "command": "b", "shards": 2}]}, "the same for all 2 shards; use {{ shard }} in it"),
-        ({"runs": [{"title": "a", "command": "b {{ shard }}", "shards": 5000}]}, "shards: 5000 is too large; .* 1000"),
+        (
+            {"runs": [{"title": "a", "command": "b", "shards": 3}]},
+            r"`each`, or .*--array=1-3 /.*/run\.sbatch",
+        ),
         ({"runs": [{"title": "a", "command": "b", "needs": {"gpu": 2}}]}, "needs: unknown key 'gpu'; known are: nodes"),
         ({"runs": [{"title": "a", "command": "b", "needs": {"gpus": -1}}]}, "gpus: -1 is too small"),
         ({"runs": [{"title": "a", "command": "b", "needs": [8]}]}, "needs must be"),
@@ -157,7 +158,7 @@ def test_what_is_wrong_with_a_file_is_named_with_its_place(read, change, message
 
 def test_a_variable_that_there_is_none_of_cannot_be_set(read):
     with pytest.raises(UserError, match=r"--set model: .* has no such variable; it has data"):
-        read(SHARDED, None, {"model": "x"})
+        read(RUNS, None, {"model": "x"})
 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "pipelines").glob("*.yaml")), ids=lambda path: path.stem)

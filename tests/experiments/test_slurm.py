@@ -27,7 +27,7 @@ SBATCH = """#!/bin/bash
 job=$((101 + $(wc -l < "$FOLDER/calls")))
 echo "$@" >> "$FOLDER/calls"
 echo "$SBATCH_PARTITION, $GPUS_PER_NODE, $CLUSTER_ENV" >> "$FOLDER/settings"
-echo "$job N/A PENDING" >> "$FOLDER/queue"
+echo "$job PENDING" >> "$FOLDER/queue"
 echo "$job"
 """
 
@@ -61,10 +61,9 @@ def pipeline(tmp_path):
             Run("world", "notewriter world", result=str(tmp_path / "world")),
             Run(
                 "pairs",
-                "notewriter pairs --shard %a/3",
-                result=str(tmp_path / "pairs-%a"),
+                "notewriter pairs",
+                result=str(tmp_path / "pairs"),
                 serve="models/tiny",
-                shards=3,
                 needs=Needs(gpus=4, hours=1.5, cpus=8, memory_gb=64),
             ),
             Run("train", TRAIN, result=str(tmp_path / "model"), needs=Needs(gpus=8)),
@@ -83,9 +82,9 @@ def test_each_run_is_a_job_that_starts_when_those_before_it_have_succeeded(pipel
     assert calls(tmp_path) == [
         f"--parsable --export=ALL --job-name=run-world --output={logs}/01-world.log --nodes=1 --cpus-per-task=4 "
         f"--mem=16G {SLURM}/run.sbatch notewriter world",
-        f"--parsable --export=ALL --job-name=run-pairs --output={logs}/02-pairs-%a.log --nodes=1 --gpus-per-node=4 "
-        "--cpus-per-task=8 --mem=64G --array=1,2,3 --dependency=afterok:101 --kill-on-invalid-dep=yes --time=90 "
-        f"{SLURM}/run.sbatch notewriter pairs --shard %a/3 --serve models/tiny",
+        f"--parsable --export=ALL --job-name=run-pairs --output={logs}/02-pairs.log --nodes=1 --gpus-per-node=4 "
+        "--cpus-per-task=8 --mem=64G --dependency=afterok:101 --kill-on-invalid-dep=yes --time=90 "
+        f"{SLURM}/run.sbatch notewriter pairs --serve models/tiny",
         f"--parsable --export=ALL --job-name=run-train --output={logs}/03-train.log --nodes=2 --gpus-per-node=4 "
         "--cpus-per-task=32 --mem=240G --dependency=afterok:102 --kill-on-invalid-dep=yes "
         f"{SLURM}/train.sbatch d.yaml train_dpo.py --lr 1",
@@ -129,34 +128,15 @@ def test_a_job_checks_its_rule_before_it_starts(tmp_path, monkeypatch, capsys, r
 
 def test_only_what_is_missing_is_submitted_again(pipeline, queue, cluster_env, tmp_path):
     slurm.submit(pipeline, cluster_env)
-    for finished in ("world", "pairs-1", "pairs-3"):
-        (tmp_path / finished).touch()
-    # One shard failed; the training job still waits.
-    queue.write_text("103 N/A PENDING\n")
+    (tmp_path / "world").touch()
+    # The pairs failed; the training job still waits.
+    queue.write_text("103 PENDING\n")
     shown = slurm.submit(pipeline, cluster_env)
     again = calls(tmp_path)[4:]
     assert len(again) == 2
-    assert "--array=2 " in again[0] and "--dependency" not in again[0]
+    assert "run-pairs" in again[0] and "--dependency" not in again[0]
     assert "run-show" in again[1] and "--dependency=afterok:103 " in again[1]
     assert "# world: finished\n" in shown and "# train: job 103 (pending)\n" in shown
-
-
-def test_a_failed_shard_is_submitted_again_while_others_of_its_array_still_run(pipeline, queue, cluster_env, tmp_path):
-    slurm.submit(pipeline, cluster_env)
-    (tmp_path / "world").touch()
-    # Shard 1 has failed, so that Slurm has cancelled what waited for the array.
-    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
-    shown = slurm.submit(pipeline, cluster_env)
-    pairs, train, show = calls(tmp_path)[4:]
-    assert "--array=1 " in pairs and "--dependency" not in pairs
-    assert "run-train" in train and "--dependency=afterok:102_2:102_3:105 " in train
-    assert "run-show" in show and "--dependency=afterok:106 " in show
-    assert "# pairs: job 102 (1 pending, 1 running)\n# pairs: submitted as job 105\n" in shown
-    # All shards are in the queue now, in two arrays.
-    slurm.submit(pipeline, cluster_env)
-    assert len(calls(tmp_path)) == 7
-    status = slurm.status(pipeline).splitlines()[1]
-    assert "1 pending, 1 running; pending (0 of 3 shards have their result)  job 102, 105" in status
 
 
 @pytest.mark.parametrize(
@@ -209,26 +189,25 @@ def test_the_example_of_the_settings_has_the_defaults(pipeline, queue, tmp_path)
 @pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
 def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
     run = Run("train", "train", needs=needs)
-    command = slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+    command = slurm.sbatch(Pipeline("run", [run]), run, [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
     assert f"--gpus-per-node={per_node}" in command
 
 
 def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
     run = Run("train", "train", needs=Needs(gpus=5))
     with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
-        slurm.sbatch(Pipeline("run", [run]), run, [1], [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
+        slurm.sbatch(Pipeline("run", [run]), run, [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
 
 
 def test_status_tells_what_became_of_each_run(pipeline, queue, cluster_env, tmp_path):
     slurm.submit(pipeline, cluster_env)
     (tmp_path / "world").touch()
-    (tmp_path / "pairs-1").touch()
-    queue.write_text("102 2 RUNNING\n102 3 PENDING\n")
+    queue.write_text("102 RUNNING\n")
     log = pipeline.log(pipeline.runs[2])
     log.write_text("n1: start\nerror: models/x: is not a model folder\n")
     assert [line.split("  ", 1)[1].strip() for line in slurm.status(pipeline).splitlines()] == [
         "finished  job 101",
-        "1 pending, 1 running (1 of 3 shards have their result)  job 102",
+        "running  job 102",
         f"failed: models/x: is not a model folder  job 103  {log}",
         "cancelled before it started  job 104",
     ]
@@ -288,7 +267,7 @@ def test_a_job_on_its_way_back_to_the_queue_is_not_submitted_again(queue, cluste
     pipeline = Pipeline(str(tmp_path / "run"), [Run("world", "notewriter world", result=str(tmp_path / "world"))])
     slurm.submit(pipeline, cluster_env)
     pipeline.log(pipeline.runs[0]).write_text("attempt: job 101, restart 0\n")
-    queue.write_text("101 N/A COMPLETING\n")
+    queue.write_text("101 COMPLETING\n")
     assert "# world: job 101 (completing)\n" in slurm.submit(pipeline, cluster_env)
     assert len(calls(tmp_path)) == 1
     assert "world  completing  job 101" in slurm.status(pipeline)

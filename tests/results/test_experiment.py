@@ -133,7 +133,7 @@ def run_commands(file, seeds, arms, do_training):
     )
     for run in read_pipeline(file).runs:
         if wanted.match(run.title):
-            _, command, *argv = run.command_line(1)
+            _, command, *argv = run.command_line()
             if command == "train":
                 do_training(argv)
             else:
@@ -163,8 +163,8 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     shutil.rmtree("run")
     for run in read_pipeline(row).runs:
         if re.match(rf"mine on (?:{'|'.join(SETS)})$", run.title):
-            evaluate.main(run.command_line(1)[2:])
-    command = read_pipeline(row).runs[-1].command_line(1)
+            evaluate.main(run.command_line()[2:])
+    command = read_pipeline(row).runs[-1].command_line()
     assert command[:3] == ["notewriter", "table", "experiments/worth"]
     table.main([str(experiment), *command[3:]])
     beside = (tmp_path / "row/page.md").read_text()
