@@ -1,25 +1,54 @@
 """The file that accelerate launches with: its keys that change what is trained or saved, and what is done about each.
 
-accelerate hands its keys to the processes as environment variables, so files of `accelerate config`, options of
-`accelerate launch` and our own profiles are one here. A value that a run cannot be right with is set, with a line in
-the log, or refused before anything is loaded. docs/clusters.md has the table `KEYS`.
+The file itself is checked where processes are started (`check_file`). accelerate hands its keys to them as environment
+variables, so that files of `accelerate config`, options of `accelerate launch` and our own profiles are one there
+(`settle`). A value that a run cannot be right with is set, with a line in the log, or refused before anything is
+loaded. docs/clusters.md has the table `KEYS`.
 """
 
 import copy
+import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from transformers import TrainingArguments
-from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
-from trl import ModelConfig
+from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.commands.launch import launch_command_parser
 
+from notewriter.ground.config import read_mapping
 from notewriter.ground.errors import UserError
+
+if TYPE_CHECKING:
+    # The launcher does without them.
+    from transformers import TrainingArguments
+    from trl import ModelConfig
 
 logger = logging.getLogger(__name__)
 
 PLACE = "the file that accelerate launches with"
+
+SECTIONS = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
+"""Sections of a launch file whose keys may be written without the beginning of their options of `accelerate launch`."""
+
+OLDER = ("fp16", "dynamo_backend")
+"""Keys at the top of a launch file that accelerate still translates."""
+
+LEFT_OVER = (
+    *("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM", "ACCELERATE_USE_PARALLELISM"),
+    *("ACCELERATE_DEEPSPEED_", "ACCELERATE_GRADIENT_", "FSDP_", "PARALLELISM_CONFIG_"),
+)
+"""How accelerate's variables begin which a launch file that does not say them would leave to the shell's."""
+
+IN_DEEPSPEEDS_FILE = (
+    *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
+    *("offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model"),
+)
+"""Keys of a launch file's `deepspeed_config` that accelerate refuses beside a `deepspeed_config_file`."""
+
+Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,12 +60,14 @@ class Key:
         does: what is done about it, in Markdown.
         variable: accelerate's environment variable for it; empty where `does` is all.
         refused: for a value of the variable, the remedy if it cannot be trained with, or empty.
+        wrong: for a whole file, what it says that cannot be trained with, and the remedy, or empty.
     """
 
     name: str
     does: str
     variable: str = ""
     refused: Callable[[str], str] = lambda value: ""
+    wrong: Callable[[Settings], str] = lambda settings: ""
 
 
 def _above_one(value: str) -> str:
@@ -59,7 +90,73 @@ def _version(value: str) -> str:
     return "" if value == "2" else "write 2, as the profile fsdp2 does; the older version was never tried"
 
 
+def _of(settings: Settings, section: str) -> Settings:
+    found = settings.get(section)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _kind(settings: Settings) -> str:
+    kind = str(settings.get("distributed_type") or "NO")
+    where = str(settings.get("compute_environment") or "LOCAL_MACHINE")
+    if where != "LOCAL_MACHINE":
+        return f"compute_environment: {where} is not this machine; write LOCAL_MACHINE"
+    if kind == "MULTI_CPU" or settings.get("mpirun_config"):
+        return (
+            f"distributed_type: {kind} leaves the start of the processes to MPI; write MULTI_GPU with use_cpu: true, "
+            "and leave mpirun_config out"
+        )
+    if kind in ("TPU", "XLA", "MEGATRON_LM"):
+        return f"distributed_type: {kind} cannot be trained with; write MULTI_GPU, FSDP or DEEPSPEED"
+    if kind == "NO" and str(settings.get("num_processes") or 1) != "1":
+        return (
+            f"num_processes: {settings['num_processes']}, of which distributed_type: NO starts one; write MULTI_GPU, "
+            "or num_processes: 1"
+        )
+    if kind == "FSDP" and settings.get("use_cpu"):
+        return "use_cpu: true, with which FSDP divides nothing; write distributed_type: MULTI_GPU"
+    return ""
+
+
+def _of_fsdp(settings: Settings) -> str:
+    of_fsdp = _of(settings, "fsdp_config")
+    version = str(of_fsdp.get("fsdp_version") or of_fsdp.get("version") or "1")
+    remedy = _version(version) if settings.get("distributed_type") == "FSDP" else ""
+    return f"fsdp_version: {version} cannot be trained with; {remedy}" if remedy else ""
+
+
+def _offload(settings: Settings) -> str:
+    of_deepspeed = _of(settings, "deepspeed_config")
+    for key in ("offload_optimizer_device", "offload_param_device"):
+        if of_deepspeed.get(key) == "nvme":
+            return f"{key}: nvme, whose path accelerate does not pass on; name a deepspeed_config_file that has both"
+    return ""
+
+
+def _own_file(settings: Settings) -> str:
+    of_deepspeed = _of(settings, "deepspeed_config")
+    if not (name := of_deepspeed.get("deepspeed_config_file")):
+        return ""
+    beside = [key for key in IN_DEEPSPEEDS_FILE if key in of_deepspeed]
+    beside += ["mixed_precision"] if settings.get("mixed_precision") is not None else []
+    if beside:
+        return f"{beside[0]}: cannot stand beside deepspeed_config_file; leave it out, and say it in {name}"
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"deepspeed_config_file: {name}: cannot be read as JSON ({error}); correct it or its path"
+    if not isinstance(found, dict) or "zero_optimization" not in found:
+        return f"deepspeed_config_file: {name}: has no zero_optimization; add it, with a stage"
+    return ""
+
+
 KEYS = (
+    Key(
+        "`distributed_type`",
+        "`NO` (one process), `MULTI_GPU` and its like for other devices, `FSDP` and `DEEPSPEED` are read. Refused: "
+        "TPUs, Megatron-LM, MPI (`MULTI_CPU`, `mpirun_config`; processes on CPUs are `MULTI_GPU` with `use_cpu: true`"
+        "), SageMaker, `NO` with several processes, of which one would train, and FSDP with `use_cpu`.",
+        wrong=_kind,
+    ),
     Key(
         "`mixed_precision`",
         "The number format of forward and backward (`no`, `bf16`, `fp16`), unless the training has `bf16` or `fp16`. "
@@ -95,9 +192,10 @@ KEYS = (
     ),
     Key(
         "`fsdp_config`: `fsdp_version`",
-        "2; version 1 is refused.",
+        "2; version 1, which is what a file without it means, is refused.",
         "FSDP_VERSION",
         _version,
+        _of_fsdp,
     ),
     Key(
         "`fsdp_state_dict_type`",
@@ -116,7 +214,12 @@ KEYS = (
     ),
     Key("`fsdp_offload_params`, `fsdp_reshard_after_forward`, `fsdp_auto_wrap_policy`", "Read: memory and speed."),
     Key("`deepspeed_config`: `zero_stage`", "Read."),
-    Key("`offload_optimizer_device`, `offload_param_device`", "Read. The optimizer is then DeepSpeed's Adam."),
+    Key(
+        "`offload_optimizer_device`, `offload_param_device`",
+        "`none` and `cpu` are read; the optimizer is then DeepSpeed's Adam. `nvme` is refused here, since accelerate "
+        "does not pass its path on, and read in a `deepspeed_config_file`.",
+        wrong=_offload,
+    ),
     Key(
         "`zero3_save_16bit_model`, in DeepSpeed's file `stage3_gather_16bit_weights_on_model_save`",
         "Taken as true: with false, the default of `accelerate config`, ZeRO-3 would end without a model.",
@@ -131,11 +234,49 @@ KEYS = (
         "Have to be the training's (`max_grad_norm`, ...) or `auto`, else they are refused.",
     ),
     Key(
+        "`deepspeed_config_file`",
+        "Read. Clipping, accumulation and batch sizes that it leaves out are the training's. `mixed_precision` and "
+        "keys of `deepspeed_config` that it has to say itself are refused beside it.",
+        wrong=_own_file,
+    ),
+    Key(
         "`deepspeed_config_file`: `optimizer`, `scheduler`",
         "Not read: the training's `optim`, `learning_rate` and `lr_scheduler_type` are.",
     ),
+    Key(
+        "`deepspeed_multinode_launcher`, `deepspeed_hostfile`",
+        "Not read: each machine starts its own processes (`standard`).",
+    ),
 )
 """What a launch file of one's own may say of what is trained or saved. Other keys say where processes run."""
+
+
+def check_file(file: Path) -> None:
+    """Check a launch file before processes are started.
+
+    Raises:
+        UserError: it cannot be read, or a run cannot be right with it; names the key and the remedy.
+    """
+    lines, settings = read_mapping(file, "check the path of the launch file")
+    known = {*ClusterConfig.__dataclass_fields__, *OLDER}
+    for key in settings:
+        if key not in known:
+            raise UserError(f"{file}:{lines[key]}: {key}: accelerate has no such key here; remove the line")
+    for each in KEYS:
+        if wrong := each.wrong(settings):
+            raise UserError(f"{file}: {wrong}")
+    options = vars(launch_command_parser().parse_args(["script"]))
+    for section in settings:
+        for key in _of(settings, section):
+            name = str(key)
+            if name not in options and SECTIONS.get(section, "") + name not in options:
+                logger.warning("%s: %s: %s is no key of accelerate, and is not read", file, section, name)
+
+
+def forget_others() -> None:
+    """Take out of the environment what an earlier launch, or a shell, says of how processes share the work."""
+    for name in [name for name in os.environ if name.startswith(LEFT_OVER)]:
+        logger.warning("%s=%s in the environment is not read; the launch file says it", name, os.environ.pop(name))
 
 
 def settle() -> None:
@@ -158,7 +299,7 @@ def settle() -> None:
         _say(f"fsdp_state_dict_type: {kind} is taken as FULL_STATE_DICT, so that the model is saved whole")
 
 
-def settle_deepspeed(training: TrainingArguments) -> None:
+def settle_deepspeed(training: "TrainingArguments") -> None:
     """Reconcile DeepSpeed's configuration with the training's options, as far as this changes nothing unasked.
 
     Raises:
@@ -166,6 +307,8 @@ def settle_deepspeed(training: TrainingArguments) -> None:
     """
     if training.deepspeed_plugin is None:
         return
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
     config = training.deepspeed_plugin.hf_ds_config.config
     zero = config.get("zero_optimization", {})
     gathers = "stage3_gather_16bit_weights_on_model_save"
@@ -174,6 +317,9 @@ def settle_deepspeed(training: TrainingArguments) -> None:
         _say("zero3_save_16bit_model: false is taken as true, so that the model is saved whole")
     if config.get("gradient_accumulation_steps") == 1:
         config["gradient_accumulation_steps"] = "auto"
+    # Without the first no gradient is clipped, whatever max_grad_norm is.
+    for key in ("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu"):
+        config.setdefault(key, "auto")
     for section in ("optimizer", "scheduler"):
         if config.pop(section, None):
             _say(f"{section} of DeepSpeed's file is not read; the training's own options are")
@@ -191,7 +337,7 @@ def settle_deepspeed(training: TrainingArguments) -> None:
         )
 
 
-def check_reference_loading(model: ModelConfig) -> None:
+def check_reference_loading(model: "ModelConfig") -> None:
     """Refuse full-parameter training on pairs where only the first process has the reference model.
 
     Raises:

@@ -26,6 +26,8 @@ from accelerate.commands.launch import launch_command, launch_command_parser
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from notewriter.ground.errors import run
+from notewriter.training import launch_file
 from notewriter.training.run.signals import SIGNALS, STOPPED
 
 SAVING = 3600
@@ -36,8 +38,16 @@ LINES = 40
 
 
 def launch(argv: list[str]) -> int:
-    """Launch the processes of this node and wait for them; returns the exit code."""
-    arguments = launch_command_parser().parse_args(argv)
+    """Launch the processes of this node and wait for them; returns the exit code.
+
+    Raises:
+        UserError: a run cannot be right with the launch file (`launch_file.KEYS`).
+    """
+    # By default DeepSpeed's own launcher would start the other machines, each of which runs this.
+    arguments = launch_command_parser().parse_args(["--deepspeed_multinode_launcher", "standard", *argv])
+    if arguments.config_file:
+        launch_file.check_file(Path(arguments.config_file))
+    launch_file.forget_others()
     logs = Path(arguments.log_dir or tempfile.mkdtemp(prefix="notewriter-"))
     # Nodes may share the folder, and each numbers its processes from 0.
     arguments.log_dir = str(logs / node_name())
@@ -112,4 +122,4 @@ def _written(file: Path) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(launch(sys.argv[1:]))
+    run(lambda: sys.exit(launch(sys.argv[1:])))

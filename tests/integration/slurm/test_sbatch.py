@@ -5,6 +5,7 @@ import re
 import subprocess
 import time
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,9 @@ def test_mistakes_end_the_job_with_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_queue(
-    cluster: Cluster, cluster_env: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def waiting(cluster: Cluster, cluster_env: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A job of one node, by its number and its log: a command that takes ten seconds to end when it is told."""
     log = tmp_path / "job.out"
     with open(cluster_env, "a") as settings:
         # What stands for a container here.
@@ -68,17 +69,49 @@ def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_que
     job = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     try:
         wait_until(lambda: log.exists() and "\nstarted in one" in log.read_text(), "the command")
-        # What Slurm sends for --signal=B:USR1@120.
-        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
-        wait_until(lambda: "\nended\nback to the queue\n" in log.read_text(), "the command's end")
-
-        def restarts() -> str:
-            show = ["scontrol", "show", "job", "--oneliner", job]
-            return subprocess.run(show, env=environment, capture_output=True, text=True).stdout
-
-        wait_until(lambda: "Restarts=1" in restarts() and "JobState=PENDING" in restarts(), "the queue")
+        wait_until(lambda: f"{job}.0 " in cluster.run("squeue", "--steps", "--noheader", "--format=%i "), "its step")
+        yield job, log
     finally:
         subprocess.run(["scancel", job], env=environment, capture_output=True)
+
+
+def is_queued_again(cluster: Cluster, job: str) -> bool:
+    shown = cluster.show(job)
+    return shown["Restarts"] == "1" and shown["JobState"] == "PENDING"
+
+
+def test_a_job_whose_time_is_nearly_up_ends_its_command_and_goes_back_to_the_queue(
+    waiting: tuple[str, Path], cluster: Cluster
+) -> None:
+    job, log = waiting
+    # What Slurm sends for --signal=B:USR1@120.
+    cluster.run("scancel", "--batch", "--signal=USR1", job)
+    wait_until(lambda: "\nended\nback to the queue\n" in log.read_text(), "the command's end")
+    wait_until(lambda: is_queued_again(cluster, job), "the queue")
+
+
+def test_a_preempted_job_ends_its_command_within_the_grace_time(waiting: tuple[str, Path], cluster: Cluster) -> None:
+    job, log = waiting
+    urgent = cluster.run(
+        *("sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive", "--mem=0", "--output=/dev/null"),
+        *("--wrap", "sleep 30"),
+    )
+    try:
+        told = time.monotonic()
+        # The grace time is 120 s.
+        wait_until(lambda: "\nended\nback to the queue\n" in log.read_text(), "the command's end", seconds=60)
+        assert "pre-empted: ending the command" in log.read_text(), time.monotonic() - told
+        wait_until(lambda: is_queued_again(cluster, job), "the queue")
+    finally:
+        cluster.run("scancel", urgent)
+
+
+def test_a_cancelled_job_of_one_node_does_not_come_back(waiting: tuple[str, Path], cluster: Cluster) -> None:
+    job, log = waiting
+    cluster.run("scancel", job)
+    wait_until(lambda: "\nended" in log.read_text(), "the command's end")
+    wait_until(lambda: cluster.show(job)["JobState"] == "CANCELLED", "the job's end")
+    assert cluster.show(job)["Restarts"] == "0" and "back to the queue" not in log.read_text()
 
 
 @pytest.mark.parametrize("script", ["run.sbatch", "serve.sbatch"])

@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[3] / "slurm/train.sbatch"
 pytestmark = pytest.mark.integration
 
-Job = Callable[[str], subprocess.Popen[str]]
+Job = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def submit(tmp_path: Path) -> Job:
         "scancel": 'echo "scancel $*" >> calls; touch signalled',
     }
 
-    def run(srun: str) -> subprocess.Popen[str]:
+    def run(srun: str, *options: str) -> subprocess.Popen[str]:
         for name, text in (commands | {"srun": srun}).items():
             file = tmp_path / "bin" / name
             file.parent.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def submit(tmp_path: Path) -> Job:
             "CLUSTER_ENV": str(tmp_path / "cluster.env"),
         }
         return subprocess.Popen(
-            ["bash", str(SCRIPT), "ddp.yaml", "train.py"],
+            ["bash", str(SCRIPT), "ddp.yaml", "train.py", *options],
             cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
@@ -69,6 +69,27 @@ def test_a_signal_reaches_the_ranks_and_the_job_is_requeued_once_they_have_saved
     assert job.returncode == code
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[1:] == ["scancel --signal=USR1 7.0", "scontrol requeue 7"], output
+
+
+def test_a_job_that_leaves_no_new_checkpoint_goes_round_three_times_and_ends(submit: Job, tmp_path: Path) -> None:
+    old = tmp_path / "out/checkpoint-8/trainer_state.json"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.utime(old, (0, 0))
+    stopped = "touch runs/logs/7/0/stopped; exit 75"
+
+    def start(saves: str = "") -> str:
+        return submit(saves + stopped, "--output_dir", "out").communicate(timeout=20)[0]
+
+    assert ["back to the queue" in start() for _ in range(2)] == [True, True]
+    # One that does something begins the count anew.
+    again = "mkdir -p out/checkpoint-16; touch out/checkpoint-16/trainer_state.json; "
+    assert "back to the queue" in start(again)
+    os.utime(tmp_path / "out/checkpoint-16/trainer_state.json", (0, 0))
+    assert ["back to the queue" in start() for _ in range(2)] == [True, True]
+    output = start()
+    assert "three starts in a row left no new checkpoint in out" in output and "back to the queue" not in output
+    assert (tmp_path / "calls").read_text().count("scontrol requeue 7") == 5
 
 
 def test_a_preemption_of_which_only_the_ranks_are_told_requeues_the_job(submit: Job, tmp_path: Path) -> None:
