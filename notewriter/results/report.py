@@ -20,6 +20,7 @@ from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import defaults
 from notewriter.models.roles import ModelArguments
 from notewriter.pages import packed
 from notewriter.results.checkpoints import curves
@@ -34,6 +35,9 @@ from notewriter.results.worth import WorthArguments, worth_section
 logger = logging.getLogger(__name__)
 
 TITLE = "Notewriter report"
+
+READER = ("serve", "base_url", "model", "models")
+"""The options that name the reader of the notes."""
 
 ROOM_FOR_TABLES = 300_000
 """Characters of the page that are neither list, search index nor traces."""
@@ -69,6 +73,10 @@ def main(argv: list[str]) -> None:
     arguments, worth, models = parse(
         [ReportArguments, WorthArguments, ModelArguments], argv, prog="notewriter report", description=__doc__
     )
+    given = [name for name, value in defaults(WorthArguments).items() if getattr(worth, name) != value]
+    given += [name for name in READER if getattr(models, name)]
+    if given and not worth.worth:
+        raise UserError(f"{given[0]} is an option of --worth; add --worth, or leave it out")
     output = Path(arguments.output)
     sections = write_report([Path(run) for run in arguments.runs], output, arguments.max_megabytes, worth, models)
     if arguments.markdown:
@@ -137,9 +145,10 @@ def _intro(runs: Sequence[Run]) -> list[str]:
     """How to read the page, and what the scores and costs mean."""
     intro = ["Ranges are 95% bootstrap intervals over the questions."]
     if len(runs) > 1:
-        intro[0] += f" Differences are against {runs[0].label}."
-        intro[0] += " ▲ and ▼ mark values that are higher or lower, with an interval that excludes zero: green is "
-        intro[0] += "better, red is worse, counts are neutral."
+        intro[0] += (
+            f" Differences are against {runs[0].label}. ▲ and ▼ mark values that are higher or lower, where the "
+            "interval excludes zero and p is at most 0.05: green is better, red is worse, counts are neutral."
+        )
     meanings = {metric.label: metric.meaning for metric in map(metric_named, (*measured(runs), *COSTS))}
     listed = Markup("").join(
         Markup("<dt>{}</dt><dd>{}</dd>").format(*each) for each in meanings.items() if runs and each[1]

@@ -124,6 +124,13 @@ def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_ru
     assert measured.scores[OWN] == measured.scores["lead"]
 
 
+@pytest.mark.parametrize("option", [["--choose_on", "runs/train"], ["--further", "0"], ["--serve", "models/x"]])
+def test_an_option_of_what_notes_are_worth_is_not_ignored(noted_runs, tmp_path, option):
+    runs = ["--runs", str(noted_runs[0] / "after"), "--output", str(tmp_path / "report.html")]
+    with pytest.raises(UserError, match=f"{option[0][2:]} is an option of --worth; add --worth"):
+        report.main([*runs, *option])
+
+
 def test_a_run_without_notes_is_worth_nothing_to_measure(write_run, tmp_path):
     run = write_run(tmp_path / "run", {"a": 0.0})
     with pytest.raises(UserError, match=r"run: has no notes; name a run of a method that keeps one"):
