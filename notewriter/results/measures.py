@@ -44,12 +44,16 @@ def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
     return Metric(name, label, meaning, better=None, decimals=decimals, share=False)
 
 
-def _tokens(name: str, label: str, meaning: str, kind: str, notes: bool) -> Measure:
-    return Measure(_count(name, label, meaning), lambda run, of: run.tokens(kind, of, notes=notes))
+def _tokens(of: str, kind: str) -> Measure:
+    """The tokens of a question, sent to or written by the note-taker (`notes`) or all other models (`main`)."""
+    way, verb = ("in", "sent to") if kind == "prompt_tokens" else ("out", "written by")
+    whom = "the note-taker" if of == "notes" else "all models but the note-taker"
+    metric = _count(f"{of}_{kind}", f"{of.capitalize()} tokens {way}", f"Tokens {verb} {whom}.")
+    return Measure(metric, lambda run, each: run.tokens(kind, each, notes=of == "notes"))
 
 
-def _summary(name: str, label: str, meaning: str, decimals: int, of_runs: Callable[..., float | None]) -> Measure:
-    return Measure(_count(name, label, meaning, decimals), lambda run, of: None, of_runs)
+def _summary(metric: Metric, of_runs: Callable[[Sequence[Run]], float | None]) -> Measure:
+    return Measure(metric, lambda run, of: None, of_runs)
 
 
 def _compression(runs: Sequence[Run]) -> float | None:
@@ -101,32 +105,20 @@ OF_ANY_RUN: dict[str, Measure] = {
             _count("words_answered_from", "Words answered from", "Length of the text before the answer.", 2),
             lambda run, of: of.words_answered_from,
         ),
-        _tokens(
-            *("main_prompt_tokens", "Main tokens in", "Tokens sent to all models but the note-taker."),
-            *("prompt_tokens", False),
-        ),
-        _tokens(
-            *("main_completion_tokens", "Main tokens out", "Tokens written by all models but the note-taker."),
-            *("completion_tokens", False),
-        ),
-        _tokens("notes_prompt_tokens", "Notes tokens in", "Tokens sent to the note-taker.", "prompt_tokens", True),
-        _tokens(
-            *("notes_completion_tokens", "Notes tokens out", "Tokens written by the note-taker."),
-            *("completion_tokens", True),
-        ),
+        *(_tokens(of, kind) for of in ("main", "notes") for kind in ("prompt_tokens", "completion_tokens")),
         Measure(replace(METRICS["seconds"], decimals=2), Run.seconds),
         Measure(_count("money", "Money", "Price of a question's tokens.", 6), Run.money),
         _summary(
-            *("compression", "Compression", "Words retrieved per word answered from, over all questions.", 2),
+            _count("compression", "Compression", "Words retrieved per word answered from, over all questions.", 2),
             _compression,
         ),
-        _summary("minutes", "Minutes", "Minutes of the model calls of all questions, added up.", 1, _minutes),
+        _summary(_count("minutes", "Minutes", "Minutes of the model calls of all questions, added up.", 1), _minutes),
         _summary(
-            *("f1_deviation", "F1, deviation", "Standard deviation of the means of the samples, in percent.", 2),
+            _count("f1_deviation", "F1, deviation", "Standard deviation of the means of the samples, in percent.", 2),
             _deviation("f1"),
         ),
         _summary(
-            *("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
+            _count("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
             _deviation("explained_accuracy"),
         ),
     )

@@ -40,7 +40,7 @@ EXPENSES: dict[str, Callable[[dict[str, float]], float]] = {
 SMALL = Markup('<span class="interval">{}</span>')
 
 
-class Difference(NamedTuple):
+class AgainstFirst(NamedTuple):
     """A run's differences from the first run by metric, or the `reason` why there are none."""
 
     run: Run
@@ -108,7 +108,7 @@ def _overview(runs: Sequence[Run]) -> Markup:
     return Markup('<div class="scroll">{}</div>').format(html(("", header, rows), 7))
 
 
-def differences(runs: Sequence[Run]) -> list[Difference]:
+def differences(runs: Sequence[Run]) -> list[AgainstFirst]:
     """For each run but the first, its paired differences from the first.
 
     p-values are corrected for the scores of all runs together, since these are read together.
@@ -122,16 +122,16 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
         except UserError as error:
             comparisons.append({})
             reasons.append(str(error))
-    return [Difference(*each) for each in zip(runs[1:], reasons, corrected(comparisons), strict=True)]
+    return [AgainstFirst(*each) for each in zip(runs[1:], reasons, corrected(comparisons), strict=True)]
 
 
-def _differences(compared: Sequence[Difference], runs: Sequence[Run]) -> list[Part]:
+def _differences(compared: Sequence[AgainstFirst], runs: Sequence[Run]) -> list[Part]:
     parts: list[Part] = [difference_table(each, runs) for each in compared]
     text = f"Paired by question. {EXPLANATION}" + (", of all runs on this page together." if len(runs) > 2 else ".")
     return [text, *parts] if parts else []
 
 
-def difference_table(difference: Difference, runs: Sequence[Run]) -> Table:
+def difference_table(difference: AgainstFirst, runs: Sequence[Run]) -> Table:
     """A row for each score and cost."""
     rows = ((named(name), name, paired) for name, paired in difference.comparison.items())
     caption = f"{difference.run.label} minus {runs[0].label}"
@@ -140,7 +140,7 @@ def difference_table(difference: Difference, runs: Sequence[Run]) -> Table:
     return comparison_table(caption, rows, (runs[0].label, difference.run.label))
 
 
-def scores(runs: Sequence[Run], compared: Sequence[Difference]) -> Table:
+def scores(runs: Sequence[Run], compared: Sequence[AgainstFirst]) -> Table:
     """A row for each score, with its intervals, and for each cost; on a page with signs of the differences."""
     signs = {
         (each.run.label, name): sign(name, paired) for each in compared for name, paired in each.comparison.items()
@@ -186,7 +186,7 @@ def _band(run: Run, metric: str) -> str:
     return ends if ceiling is None else f"{ends}; {CEILING} {ceiling:.3f}"
 
 
-def verdicts(runs: Sequence[Run], compared: Sequence[Difference], beside: Sequence[Beside]) -> list[str]:
+def verdicts(runs: Sequence[Run], compared: Sequence[AgainstFirst], beside: Sequence[Beside]) -> list[str]:
     """For each run but the first, whether it is better than the first and than notes without a model."""
     sentences = [
         verdict(runs[0], each.run, each.comparison, own.notes) for each, own in zip(compared, beside[1:], strict=True)
