@@ -1,5 +1,6 @@
 """The `notewriter` command: one subcommand per stage, in the order in which they are used."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -129,7 +130,9 @@ def _dispatch() -> None:
     elif name in SUCCESSORS:
         raise UserError(f"{name} is no command any more; use: {SUCCESSORS[name]}")
     else:
-        raise UserError(f"unknown command {name!r}; choose one of: {', '.join(COMMANDS)}, completion")
+        near = difflib.get_close_matches(name, [*COMMANDS, "completion"], n=1)
+        meant = f"did you mean {near[0]}? notewriter --help lists all" if near else "notewriter --help lists all"
+        raise UserError(f"unknown command {name!r}; {meant}")
 
 
 def _completion(shell: str) -> str:

@@ -140,7 +140,7 @@ def test_a_launcher_starts_without_a_trainer():
 def test_as_a_process_it_ends_with_one_line_and_code_2(tmp_path):
     script = "from notewriter.cli import main; main()"
     for argv, problem in (
-        (["evalute"], "error: unknown command 'evalute'; choose one of: "),
+        (["evalute"], "error: unknown command 'evalute'; did you mean evaluate? notewriter --help lists all\n"),
         (["worth", "--runs", "run"], "error: worth is no command any more; use: notewriter report --worth --runs"),
         (["retrieval-eval"], "error: retrieval-eval is no command any more; use: notewriter evaluate --chains"),
         (["index", "--path", "absent.jsonl", "--index", "i"], "error: absent.jsonl: cannot be read"),
@@ -175,7 +175,7 @@ def test_a_command_that_went_names_its_successor(run, name):
 
 
 def test_an_unknown_command(run):
-    assert complains(run("evalute"), "unknown command 'evalute'; choose one of: ", "evaluate")
+    assert complains(run("evalute"), "unknown command 'evalute'; did you mean evaluate?")
 
 
 @pytest.mark.parametrize(("name", "successor"), cli.SUCCESSORS.items())

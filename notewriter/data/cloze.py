@@ -6,13 +6,15 @@
 Few questions have gold evidence, and a small model learns from them where evidence tends to stand, not what it says. Of
 these there are as many as one likes: a question has some words of two sentences, as in the inverse cloze task (Lee et
 al., 2019), and those are its evidence. The sentences are of two passages, the first of which names the title of the
-second, or which have two words in common. Nobody would ask such questions, but what they have to do with their evidence
-is what real ones have. The corpus is held in memory.
+second, or which have two words in common. Of a corpus whose passages are sections of documents (manuals), a question
+names the document and some words of one sentence, and its answer is another word of it. Nobody would ask such
+questions, but what they have to do with their evidence is what real ones have. The corpus is held in memory.
 """
 
 import random
+import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,11 +39,22 @@ SHORTEST = 5
 LONGEST_NAME = 6
 """Words of the longest title that is looked for in sentences; the shortest has two."""
 
+FEWEST = 4
+"""Words that tell something in a sentence that a question on one is made of."""
+
+PROSE = re.compile(r"[^#|`>\s].*[.!?]")
+"""A sentence that is neither a heading nor code nor a row of a table."""
+
 TRIES = 100
 """How often a question is tried before the corpus is called too small."""
 
 LINKED = ("What is the", "Who was the", "When was the", "Where was the", "What", "Which")
+TOLD = ("What does {0} say of {1}?", "In {0}, what is said about {1}?", "How does {0} put {1}?")
 ALIKE = ("Which {0} {1}, {2} or {3}?", "Are {2} and {3} both {0} {1}?", "Which {0} has the {1}, {2} or {3}?")
+
+WARNING = (
+    "they have words of their evidence, so that scores on them flatter; use them to learn from, or to try things out"
+)
 
 
 @dataclass
@@ -66,7 +79,7 @@ def main(argv: list[str]) -> None:
     rng = random.Random(f"{arguments.seed} cloze")
     questions: dict[str, Question] = {}
     for _ in range(TRIES * arguments.questions if corpus.by_passage else 0):
-        make = linked if rng.random() < arguments.linked else alike
+        make = told if corpus.of_sections else linked if rng.random() < arguments.linked else alike
         if question := make(corpus, rng, f"cloze-{len(questions)}"):
             questions.setdefault(question.question, question)
         if len(questions) == arguments.questions:
@@ -74,7 +87,7 @@ def main(argv: list[str]) -> None:
     else:
         raise UserError(f"{arguments.path}: gives {len(questions)} questions of this kind; lower --questions")
     jsonl.write(arguments.output, (asdict(question) for question in questions.values()))
-    sys.stdout.write(f"{arguments.output}: {len(questions)} questions\n")
+    sys.stdout.write(f"{arguments.output}: {len(questions)} questions; {WARNING}\n")
 
 
 class Sentence(NamedTuple):
@@ -101,6 +114,13 @@ class Sentences:
             for sentence in sentences:
                 for word in dict.fromkeys(sentence.words):
                     self.by_word[word].append(sentence)
+        documents = Counter(document_of(sentences[0].passage) for sentences in self.by_passage)
+        self.of_sections = 2 * sum(count for count in documents.values() if count > 1) > len(self.by_passage)
+        self.repeated = {
+            text
+            for text, count in Counter(each.text for sentences in self.by_passage for each in sentences).items()
+            if count > 1
+        }
         most = max(2, COMMON * len(self.by_passage))
         self._common = {word for word, found in self.by_word.items() if len({each.passage.id for each in found}) > most}
 
@@ -120,6 +140,23 @@ class Sentences:
         )
         found = [self.by_title[span] for span in spans if span in self.by_title]
         return [each for each in found if each[0].passage.id != sentence.passage.id]
+
+
+def told(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
+    """A question on what a document says in one sentence: some of its words, of which another one is the answer.
+
+    None where no other words than the answer are left, or other passages say the same.
+    """
+    first = rng.choice(rng.choice(corpus.by_passage))
+    title = document_of(first.passage)
+    words = corpus.telling(first, title)
+    if not title or len(set(words)) < FEWEST or first.text in corpus.repeated or not PROSE.fullmatch(first.text):
+        return None
+    # What is asked for in a manual is a number or a name more often than a word.
+    answer = rng.choice([word for word in words if not word.isalpha()] or words)
+    asked = _some([word for word in words if word != answer], rng, least=2)
+    question = rng.choice(TOLD).format(title, " ".join(asked))
+    return Question(name, question, (answer,), supporting_ids=(first.passage.id,), supporting_facts=(first.text,))
 
 
 def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
@@ -166,9 +203,14 @@ def name_of(passage: Passage) -> str:
     return passage.title.partition(" (")[0]
 
 
-def _some(words: Sequence[str], rng: random.Random) -> Sequence[str]:
-    """One to three words that follow each other."""
-    count = rng.randint(1, 3)
+def document_of(passage: Passage) -> str:
+    """The title of a passage's document, without those of its sections and without what stands in parentheses."""
+    return re.sub(r"\s*\([^()]*\)", "", passage.title.partition(" > ")[0]).strip()
+
+
+def _some(words: Sequence[str], rng: random.Random, least: int = 1) -> Sequence[str]:
+    """As many words as `least`, or one or two more, that follow each other."""
+    count = rng.randint(least, least + 2)
     start = rng.randrange(max(1, len(words) - count + 1))
     return words[start : start + count]
 

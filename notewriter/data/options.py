@@ -86,6 +86,7 @@ class PairsArguments(RolloutArguments):
             "help": "stage -> judge, or a list of judges, each of which breaks the ties of those before it, e.g. "
             "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "
             f"Judges: {', '.join(JUDGES)}",
+            "plugins": JUDGES,
         },
     )
     temperatures: list[float] = field(
@@ -164,6 +165,7 @@ class PairsArguments(RolloutArguments):
         default=None,
         metadata={
             "help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}",
+            "plugins": FAMILIES,
             "names": names_in,
         },
     )

@@ -36,7 +36,9 @@ SPLIT = {
 class QuestionArguments:
     """The questions, the index to search, and the run folder."""
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "names": names_in})
+    dataset: str = field(
+        metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
+    )
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
     output_dir: str = field(

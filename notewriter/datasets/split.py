@@ -32,7 +32,9 @@ class SplitArguments:
     evidence of both files, and facts are written as the corpus spaces and points them.
     """
 
-    dataset: str = field(metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "names": names_in})
+    dataset: str = field(
+        metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
+    )
     output_dir: str = field(metadata={"help": "the folder of the two files"})
     dev: Annotated[int, Interval(ge=1)] | None = field(
         default=None,

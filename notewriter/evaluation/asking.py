@@ -27,7 +27,9 @@ class AskArguments:
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
-    method: str = field(default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "names": names_in})
+    method: str = field(
+        default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "plugins": METHODS, "names": names_in}
+    )
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
     )

@@ -54,7 +54,8 @@ class EvaluateArguments(QuestionArguments):
     """What is evaluated, on which questions, and how answers are scored."""
 
     method: str = field(
-        default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method", "names": names_in}
+        default="deepnote",
+        metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method", "plugins": METHODS, "names": names_in},
     )
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
@@ -63,6 +64,7 @@ class EvaluateArguments(QuestionArguments):
         default=None,
         metadata={
             "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}",
+            "plugins": FAMILIES,
             "names": names_in,
         },
     )

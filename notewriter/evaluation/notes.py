@@ -1,11 +1,15 @@
 """How much of what is needed to answer a question its note contains, in all and at equal words."""
 
 import functools
+import re
 from collections import Counter
 
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.records import Question
 from notewriter.ground.text import first_words, holds, tokens, words_in
+
+_LINES = re.compile(r"(?<!\S)[|:+-]*\|[|:+-]*(?!\S)")
+"""What stands for the lines of a table, between white space."""
 
 FACTS, ANSWER, WORDS, DENSITY = "note_fact_recall", "note_has_answer", "note_words", "note_density"
 
@@ -37,7 +41,7 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
             that occur in the note, averaged over the facts. Left out where no fact has a token.
         `note_has_answer`: 1.0 if the tokens of a gold answer occur in a row in the note, else 0.0. Left out where no
             answer has a token.
-        `note_words`: the length of the note in words (`ground.text.words_in`).
+        `note_words`: the length of the note in words (`ground.text.words_in`), without the lines of a table.
 
     Copying every passage maximises recall, so read it together with `note_words`, or at equal words (`note_scores`, and
     `notewriter.evaluation.controls` for notes without a model of as many words).
@@ -50,7 +54,7 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
     answers = [answer for answer in question.answers if tokens(answer)]
     if answers:
         quality[ANSWER] = float(any(holds(note, answer) for answer in answers))
-    quality[WORDS] = float(len(words_in(note)))
+    quality[WORDS] = float(len(words_in(_without_lines(note))))
     return quality
 
 
@@ -76,8 +80,13 @@ def note_worth(note: str, question: Question) -> dict[str, float]:
 
 
 def _within(note: str, question: Question, words: int) -> dict[str, float]:
-    quality = note_quality(first_words(note, words), question)
+    quality = note_quality(first_words(_without_lines(note), words), question)
     return {f"{name}_{words}": quality[name] for name in (FACTS, ANSWER) if name in quality}
+
+
+def _without_lines(note: str) -> str:
+    """A note without the lines of its tables (`|`, `|---|`), which nobody reads as words."""
+    return _LINES.sub("", note) if "|" in note else note
 
 
 @functools.lru_cache(maxsize=1024)

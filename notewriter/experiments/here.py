@@ -67,6 +67,8 @@ def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
     """
     pipeline.logs.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    if pipeline.opening:
+        sys.stdout.write(f"{pipeline.opening}\n\n")
     printed = _in_order(pipeline) if at_once == 1 else _side_by_side(pipeline, at_once)
     report = f"report: {pipeline.report}    " if pipeline.report else ""
     sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")

@@ -33,6 +33,8 @@ from notewriter.ground import typed
 from notewriter.ground.config import check_mapping, given, without_options
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
+from notewriter.models.gpus import visible_gpus
+from notewriter.models.serve_options import runs_on_cpu
 from notewriter.models.server import READY_TIMEOUT
 from notewriter.training.profiles import OF_THE_LAUNCH, profile
 
@@ -176,13 +178,15 @@ class Content:
     variables: dict[str, Value] = field(default_factory=dict)
     report: Text | None = None
     results: dict[str, Any] | None = None
+    opening: Text | None = None
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """The runs in order, with their variables filled in.
 
-    `output_dir` is the folder of the pipeline, whose name is the pipeline's; `report` is a file to name at the end;
+    `output_dir` is the folder of the pipeline, whose name is the pipeline's; `report` is a file to name at the end, and
+    `opening` what is said before the first run;
     `results` is what `notewriter table` makes a page of (`notewriter.results.experiment`), with `variables`.
     """
 
@@ -191,6 +195,7 @@ class Pipeline:
     variables: dict[str, Value] = field(default_factory=dict)
     report: Text | None = None
     results: dict[str, Any] | None = None
+    opening: Text | None = None
 
     @property
     def logs(self) -> Path:
@@ -219,7 +224,12 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     if output_dir is not None:
         content["output_dir"] = held(output_dir)
     check_mapping(content, Content, str(path))
-    variables = changed(content.get("variables", {}), changes or {}, path)
+    changes = changes or {}
+    # Asking the driver takes a second, and few files depend on the machine.
+    machine = {"gpu_gib": 0 if "gpu_gib" in changes else gpu_gib()} if "gpu_gib" in str(content) else {}
+    variables = changed(machine | content.get("variables", {}), changes, path)
+    if machine:
+        variables["gpu_gib"] = typed.read(_number(variables["gpu_gib"]), int, "--set gpu_gib")
     variables = {"output_dir": content["output_dir"]} | variables
     folder = filled(content["output_dir"], variables, f"{path}: output_dir")
     again = [str(path), "--output_dir", folder]
@@ -232,8 +242,16 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
         _check(runs[-1], [each.title for each in runs[:-1]], place)
     if len(runs) > MAX_RUNS:
         raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
-    report = filled(content["report"], variables, f"{path}: report") if content.get("report") else None
-    return Pipeline(folder, runs, variables, report, content.get("results"))
+    report, opening = (
+        filled(content[key], variables, f"{path}: {key}") if content.get(key) else None for key in ("report", "opening")
+    )
+    return Pipeline(folder, runs, variables, report, content.get("results"), opening)
+
+
+def gpu_gib() -> int:
+    """The memory of the first GPU in GiB; 0 without one that the installed packages use."""
+    gpus = [] if runs_on_cpu() else visible_gpus()
+    return round(gpus[0].memory / 2**30) if gpus else 0
 
 
 def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
@@ -251,7 +269,8 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
     check_mapping(needs, Needs, f"{place}: needs")
     command = shlex.join(words(entry.pop("command"), variables, f"{place}: command"))
     others = {key: filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
-    return Run(command=command, needs=Needs(**needs), **others)
+    # A variable may leave a run without a server.
+    return Run(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
 
 
 def _number(value: Any) -> Any:
@@ -297,7 +316,7 @@ def program(argv: Sequence[str]) -> list[str]:
 
 def commands(pipeline: Pipeline) -> str:
     """The command of every run, under its title."""
-    return "".join(
+    return (f"# {pipeline.opening}\n" if pipeline.opening else "") + "".join(
         f"# {run.title}{'' if run.missing() else ' (skipped)' if run.skipped() else ' (finished)'}\n"
         f"{shlex.join(program(run.command_line()))}\n"
         for run in pipeline.runs

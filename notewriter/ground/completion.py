@@ -27,6 +27,7 @@ _notewriter() {{
 {options}
         esac
     else
+        [[ $COMP_CWORD -gt 3 && " {nested} " == *" $command "* ]] && command="$command ${{COMP_WORDS[2]}}"
         case "$command $before" in
 {values}
         esac
@@ -52,22 +53,33 @@ def script(shell: str, commands: Mapping[str, tuple[Main, Sequence[str]]]) -> st
     beginning = choose("shell", shell, SHELLS)
     options, values = [], []
     for name, (main, subcommands) in commands.items():
-        actions = [action for first in subcommands or [""] for action in actions_of(main, first)]
+        by_first = {first: actions_of(main, first) for first in subcommands or [""]}
+        actions = [action for each in by_first.values() for action in each]
         spellings = {
             spelling: None for action in actions for spelling in action.option_strings if "-" not in spelling[2:]
         }
         options.append(_case(name, [*spellings]))
         values += [_case(f"{name} {name}", subcommands)] if subcommands else []
-        for action in actions:
-            choices = [str(choice) for choice in action.choices or ()] or ["true", "false"] * (action.const is True)
-            if choices:
-                pattern = "|".join(shlex.quote(f"{name} {spelling}") for spelling in action.option_strings)
-                values.append(f"            {pattern}) words={shlex.quote(' '.join(choices))} ;;")
+        for first, shown in by_first.items():
+            # One of two trainings may take other values of an option than the other.
+            command = f"{name} {first}".strip()
+            for action in shown:
+                if choices := _choices(action):
+                    pattern = "|".join(shlex.quote(f"{command} {spelling}") for spelling in action.option_strings)
+                    values.append(f"            {pattern}) words={shlex.quote(' '.join(choices))} ;;")
     return beginning + SCRIPT.format(
         commands=shlex.quote(" ".join(commands)),
         options="\n".join(options),
+        nested=" ".join(name for name, (_, subcommands) in commands.items() if subcommands),
         values="\n".join(dict.fromkeys(values)),
     )
+
+
+def _choices(action: argparse.Action) -> list[str]:
+    """The values that an option takes; of one that names what packages may add, all names."""
+    if plugins := vars(action).get("plugins"):
+        return [*plugins, *plugins.from_packages()]
+    return [str(choice) for choice in action.choices or ()] or ["true", "false"] * (action.const is True)
 
 
 def actions_of(main: Main, first: str = "") -> list[argparse.Action]:

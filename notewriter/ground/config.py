@@ -20,7 +20,7 @@ from notewriter.ground import plugins, recipes, typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import DEFAULTS, names_in, names_of, places_in
 from notewriter.ground.other_names import ours
-from notewriter.ground.plugins import Plugins
+from notewriter.ground.plugins import Plugins, unknown
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
 
@@ -268,7 +268,8 @@ def _add_option(parser: argparse.ArgumentParser, option: dataclasses.Field[Any],
         settings |= {"type": _converter(get_args(kind)[0]), "nargs": "+", "default": default}
     else:
         settings["type"] = _converter(kind, optional=kind is not str and NoneType in get_args(hint))
-    parser.add_argument(*_spellings(option.name), dest=option.name, **settings)
+    action = parser.add_argument(*_spellings(option.name), dest=option.name, **settings)
+    vars(action)["plugins"] = option.metadata.get("plugins")
     if kind in (bool, bool | None) and option.default is True:
         off = _spellings(f"no_{option.name}")
         parser.add_argument(*off, dest=option.name, action="store_false", default=False, help=settings.get("help"))
@@ -336,9 +337,12 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Tells what is required, and the defaults that say something."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
+        plugins = vars(action).get("plugins")
+        installed = f"; installed: {', '.join(plugins.from_packages())}" if plugins and plugins.from_packages() else ""
         if action.required:
-            return f"{action.help} (required)"
-        return action.help if action.default in (None, [], {}) else super()._get_help_string(action)
+            return f"{action.help}{installed} (required)"
+        shown = action.help if action.default in (None, [], {}) else super()._get_help_string(action)
+        return shown and shown + installed
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -613,5 +617,5 @@ def choose(kind: str, name: str, table: Mapping[str, A]) -> A:
         entry: A = table.choose(kind, name)
         return entry
     if name not in table:
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}")
+        raise UserError(unknown(kind, name, table))
     return table[name]

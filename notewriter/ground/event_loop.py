@@ -4,6 +4,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is not threading.main_thread():
         # Signals arrive in the main thread alone.
         return asyncio.run(main)
+    if _is_in_a_loop():
+        return _beside(main)
     task: asyncio.Task[T] | None = None
     arrived: list[int] = []
     # What is ignored, or ends the process at once, still does.
@@ -53,3 +56,32 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
     if cancelled:
         raise cancelled
     return result
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _beside(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: in a notebook this one's loop is at work. Ctrl-C there cancels it."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(main)
+
+    def work() -> T:
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -22,7 +22,7 @@ from typing import Any
 
 from notewriter.ground.plugins import is_place
 
-DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False}
+DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "plugins": None}
 """The metadata of an option whose field has none."""
 
 

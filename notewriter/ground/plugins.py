@@ -6,9 +6,11 @@ between two functions. `load` imports a place; it is for names that a user wrote
 options or in Python. `Plugins.choose` imports no place; it is for all other names, such as those in a run folder.
 """
 
+import difflib
 import importlib.util
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +40,7 @@ class Plugins(dict[str, T]):
 
     def __init__(self, group: str, kind: type[T], ours: Mapping[str, T]) -> None:
         super().__init__(ours)
+        self.ours = frozenset(ours)
         self.group, self.kind = f"notewriter.{group}", kind
 
     def __contains__(self, name: object) -> bool:
@@ -71,8 +74,7 @@ class Plugins(dict[str, T]):
                 f"{kind} {name!r}: code that a folder or its data names is not imported; if you trust it, add "
                 f"--plugins {name}"
             )
-        names = ", ".join(sorted({*self, *self._entry_points()}))
-        raise UserError(f"unknown {kind} {name!r}; choose one of: {names}")
+        raise UserError(unknown(kind, name, {*self, *self._entry_points()}))
 
     def installed(self) -> list[T]:
         """Ours, those of installed packages, and those that were asked for.
@@ -82,8 +84,26 @@ class Plugins(dict[str, T]):
         """
         return [self[name] for name in {**self, **self._entry_points()}]
 
+    def from_packages(self) -> list[str]:
+        """The names of installed packages' entries, which are not imported for it."""
+        return sorted(self._entry_points().keys() - self.ours)
+
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}
+
+
+def unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    """The error of a name that is not among those that there are, with the one that it is nearest to."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown {kind} {name!r}; choose one of: {', '.join(known)}{meant}"
+
+
+def fault(error: Exception) -> str:
+    """What somebody else's code raised, and in which line: `ZeroDivisionError: division by zero (mine.py:12)`."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def is_place(name: str) -> bool:

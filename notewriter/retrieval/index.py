@@ -37,7 +37,12 @@ class IndexArguments:
         },
     )
     dataset: str = field(
-        default="jsonl", metadata={"help": f"the format of the corpus: {', '.join(BENCHMARKS)}", "names": names_in}
+        default="jsonl",
+        metadata={
+            "help": f"the format of the corpus: {', '.join(BENCHMARKS)}",
+            "plugins": BENCHMARKS,
+            "names": names_in,
+        },
     )
     split: str | None = field(default=None, metadata=SPLIT)
 

@@ -99,3 +99,35 @@ def test_a_corpus_that_is_too_small_says_how_many_questions_it_gives(tmp_path, t
         cloze.main(["--path", str(path), "--output", str(tmp_path / "questions.jsonl"), "--questions", "2"])
     with pytest.raises(UserError, match="would replace the corpus"):
         cloze.main(["--path", str(path), "--output", str(path)])
+
+
+MANUAL = [
+    Passage(
+        f"care.html#{part}",
+        f"pump-care(1) Manual > {part.upper()}",
+        f"## {part.upper()}\n\nThe {part} valve{number} opens at pressure{number} of {number}5 bar. See above.",
+    )
+    for number, part in enumerate(("inlet", "outlet", "drain", "relief", "spare"), start=1)
+]
+
+
+def test_a_question_on_a_manual_names_the_document_and_has_words_of_one_sentence_but_the_answer():
+    sentences = cloze.Sentences(iter(MANUAL))
+    assert sentences.of_sections and not corpus(FILM, WOMAN).of_sections
+    rng = random.Random(1)
+    made = [question for _ in range(100) if (question := cloze.told(sentences, rng, "q"))]
+    assert made
+    for question in made:
+        (fact,), (answer,) = question.supporting_facts, question.answers
+        assert "pump-care Manual" in question.question and ">" not in question.question
+        # Neither a heading nor what every section says, and a name or number is asked for.
+        assert fact.startswith("The ") and answer in fact and any(letter.isdigit() for letter in answer)
+        asked = {word.strip("?") for word in question.question.split()}
+        assert answer not in asked and len(asked & set(fact.split())) >= 2
+
+
+def test_made_questions_come_with_a_warning(tmp_path, capsys):
+    jsonl.write(tmp_path / "corpus.jsonl", [{"id": each.id, "title": each.title, "text": each.text} for each in MANUAL])
+    output = str(tmp_path / "questions.jsonl")
+    cloze.main(["--path", str(tmp_path / "corpus.jsonl"), "--output", output, "--questions", "5"])
+    assert "5 questions; they have words of their evidence, so that scores on them flatter" in capsys.readouterr().out

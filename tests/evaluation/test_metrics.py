@@ -10,6 +10,7 @@ from notewriter.evaluation.metrics import check_family, check_questions
 from notewriter.evaluation.metrics.fanoutqa import accuracy
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import load
 from notewriter.ground.records import Question
 from notewriter.ground.text import normalise
 
@@ -297,3 +298,17 @@ def test_a_family_whose_package_is_missing_says_so_before_any_answer_is_paid_for
     with pytest.raises(UserError, match=r"pip install -e '\.\[fanoutqa\]'"):
         check_family("fanoutqa")
     check_family("asqa")
+
+
+def test_a_fault_of_somebody_elses_family_is_named_as_its_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from notewriter.evaluation.metrics.metric import Family\n"
+        "def score(prediction, question):\n    return {'share': 1 / 0}\n"
+        "FAMILY = Family(metrics=(), score=score)\n"
+    )
+    place = f"{tmp_path / 'mine.py'}:FAMILY"
+    load(place)
+    with pytest.raises(UserError) as error:
+        metrics.score(place, "Fulda", Question("q7", "Where?", ("Fulda",)))
+    assert "ended in ZeroDivisionError: division by zero (mine.py:3); correct it there" in str(error.value)
+    assert "load it with dataset" not in str(error.value)

@@ -61,3 +61,11 @@ def test_density_is_the_share_of_the_notes_words_that_facts_have():
     assert note_worth("two two two three", question)["note_density"] == 3 / 4
     assert note_worth("", question)["note_density"] == 0.0
     assert "note_density" not in note_worth("a note", ask())
+
+
+def test_the_lines_of_a_table_are_no_words():
+    note = "| Population | 12,345 |\n|---|---:|\n| Area | 3 km² |"
+    question = Question("1", "?", ("12,345",), supporting_facts=("Area 3 km²",))
+    scores = note_scores(note, question)
+    assert scores["note_words"] == 5 and scores["note_fact_recall_40"] == 1
+    assert note_scores("a|b and | c", question)["note_words"] == 3

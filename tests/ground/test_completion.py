@@ -3,12 +3,17 @@
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from typing import Literal
+from unittest import mock
 
 import pytest
 
 from notewriter.ground.completion import script
 from notewriter.ground.config import parse
+from notewriter.ground.plugins import Plugins
+
+METRICS = Plugins("nobody", int, {"em": 1})
 
 
 @dataclass
@@ -24,11 +29,27 @@ def main(argv):
     parse(Options, argv, prog="notewriter index")
 
 
+@dataclass
+class OtherOptions:
+    """Those of a training that takes other values of the same option, one of which packages add to."""
+
+    kind: Literal["whole", "part"] = field(default="whole", metadata={"help": "one of two"})
+    metric: str = field(default="em", metadata={"help": "one of: em", "plugins": METRICS})
+
+
 def train(argv):
-    parse(Options, argv[1:], prog=f"notewriter train {argv[0]}")
+    parse(Options if argv[0] == "dpo" else OtherOptions, argv[1:], prog=f"notewriter train {argv[0]}")
 
 
 COMMANDS = {"index": (main, []), "inspect": (main, []), "train": (train, ["dpo", "sft"])}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed():
+    """A package with a metric."""
+    entry = EntryPoint("mine", "package:METRIC", "notewriter.nobody")
+    with mock.patch("notewriter.ground.plugins.entry_points", lambda group: [entry]):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +100,18 @@ def test_a_value_is_one_of_those_that_the_option_takes_or_a_file(complete):
 def test_a_command_with_words_of_its_own_completes_them(complete):
     assert complete("notewriter", "train", "") == ["dpo", "sft"]
     assert "--top_k" in complete("notewriter", "train", "dpo", "--t")
+
+
+def test_a_value_is_one_of_those_of_the_training_that_is_named(complete):
+    assert complete("notewriter", "train", "dpo", "--kind", "") == ["dense", "sparse"]
+    assert complete("notewriter", "train", "sft", "--kind", "") == ["whole", "part"]
+    assert complete("notewriter", "train", "sft", "--metric", "") == ["em", "mine"]
+
+
+def test_help_names_what_installed_packages_add(capsys):
+    with pytest.raises(SystemExit):
+        train(["sft", "--help"])
+    assert "one of: em (default: em); installed: mine" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")

@@ -113,3 +113,25 @@ def test_it_runs_outside_the_main_thread_too():
     thread.start()
     thread.join()
     assert results == [1]
+
+
+def test_in_a_notebook_whose_loop_is_at_work_a_coroutine_runs_beside_it():
+    async def two():
+        await asyncio.sleep(0)
+        return 2
+
+    async def cell():
+        return run_async(two())
+
+    assert asyncio.run(cell()) == 2
+
+
+def test_its_errors_are_those_of_the_cell():
+    async def failing():
+        raise ValueError("so")
+
+    async def cell():
+        run_async(failing())
+
+    with pytest.raises(ValueError, match="so"):
+        asyncio.run(cell())

@@ -22,7 +22,7 @@ from notewriter.evaluation.metrics import (
 from notewriter.evaluation.metrics.metric import Family
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
-from notewriter.ground.plugins import Plugins
+from notewriter.ground.plugins import Plugins, fault
 from notewriter.ground.records import Question
 
 FAMILIES: Plugins[Family] = Plugins(
@@ -88,15 +88,24 @@ def score(family: str, prediction: str, question: Question) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _naming(family: str, question: Question) -> Iterator[None]:
-    """Turn the errors of a question that a family cannot score into a `UserError` that names it."""
+    """Turn the errors of a question that a family cannot score into a `UserError` that names it.
+
+    Those of a family of somebody else's are faults of its own, whatever they are.
+    """
     try:
         yield
-    except KeyError as error:
-        raise UserError(
-            f"question {question.id}: has no {error} for metric family {family}; load it with dataset: {family}"
-        ) from error
-    except (TypeError, AttributeError, ZeroDivisionError) as error:
-        raise UserError(
-            f"question {question.id}: its metadata does not fit metric family {family} ({error}); "
-            f"load it with dataset: {family}"
-        ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        if family not in FAMILIES.ours:
+            raise UserError(
+                f"question {question.id}: metric family {family} ended in {fault(error)}; correct it there"
+            ) from error
+        remedy = f"load it with dataset: {family}"
+        if isinstance(error, KeyError):
+            raise UserError(f"question {question.id}: has no {error} for metric family {family}; {remedy}") from error
+        if isinstance(error, (TypeError, AttributeError, ZeroDivisionError)):
+            raise UserError(
+                f"question {question.id}: its metadata does not fit metric family {family} ({error}); {remedy}"
+            ) from error
+        raise
