@@ -48,7 +48,7 @@ from notewriter.training.inputs.chat_templates import load_tokenizer, stop_token
 from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.losses import LOSSES as TYPES
-from notewriter.training.run.trainers import build_dpo_trainer
+from notewriter.training.run.trainers import build
 
 ROOT = Path(__file__).parents[1]
 
@@ -149,7 +149,7 @@ def losses(options: dict[str, Any], shared: bool) -> list[float]:
     if shared:
         stops = stop_tokens(base, model.model_revision, tokenizer)
         datasets, _ = pairs.load(files, tokenizer, stops, training, arguments)
-        trainer = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
+        trainer = build(base, tokenizer, datasets, arguments, training, model)
     else:
         training.model_init_kwargs = weights.loading_options(training, model)
         set_seed(training.seed)

@@ -15,7 +15,7 @@ from notewriter.training.model import adapters, weights
 from notewriter.training.options import OPTIONS, check
 from notewriter.training.run import loop, resumption
 from notewriter.training.run.interruption import StopOnSignal
-from notewriter.training.run.trainers import build_dpo_trainer, build_kto_trainer, build_sft_trainer
+from notewriter.training.run.trainers import build
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +27,12 @@ class Method(NamedTuple):
     """The option that names its data."""
     load: Callable[..., Any]
     """Reads, tokenises and checks the rows."""
-    build: Callable[..., Any]
-    """Makes the trainer, of the base, the tokenizer, the rows and the options."""
 
 
 METHODS = {
-    "dpo": Method("pairs", pairs.load, build_dpo_trainer),
-    "kto": Method("pairs", pairs.load, build_kto_trainer),
-    "sft": Method("data", conversations.load, build_sft_trainer),
+    "dpo": Method("pairs", pairs.load),
+    "kto": Method("pairs", pairs.load),
+    "sft": Method("data", conversations.load),
 }
 
 
@@ -45,7 +43,7 @@ def train(method: str, argv: list[str], description: str | None = None) -> None:
         UserError: the model, the data or the options cannot be trained with, or `output_dir` contains another run.
         SystemExit: a signal stopped the run, which has saved a checkpoint.
     """
-    source, load, build = METHODS[method]
+    source, load = METHODS[method]
     prog, kinds = f"notewriter train {method}", [*OPTIONS[method], ModelConfig]
     arguments, training, model = config.parse(kinds, argv, prog=prog, description=description)
     data = getattr(arguments, source)

@@ -16,7 +16,8 @@ from notewriter.training import dpo as train_dpo
 from notewriter.training.inputs import pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.options import DPOArguments, DPOConfiguration
-from notewriter.training.run.trainers import MeteredDPOTrainer, build_dpo_trainer
+from notewriter.training.run.trainers import MeteredDPOTrainer
+from notewriter.training.run.trainers import build as build_trainer
 
 Options = Callable[..., list[str]]
 BETA = 0.3
@@ -34,7 +35,7 @@ def trainer(four_steps: Options, write_pairs: Callable[..., Path], tmp_path: Pat
         tokenizer = load_tokenizer(base, "main", {})
         files = rows.find_splits(arguments.pairs, "--pairs")
         datasets, _ = pairs.load(files, tokenizer, stop_tokens(base, "main", tokenizer), training, arguments)
-        built = build_dpo_trainer(base, tokenizer, datasets, arguments, training, model)
+        built = build_trainer(base, tokenizer, datasets, arguments, training, model)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for parameter in built.model.parameters():

@@ -18,7 +18,7 @@ from trl.experimental.orpo import ORPOTrainer
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, kto
-from notewriter.training.run.reference_free import odds_ratio, simpo
+from notewriter.training.run.losses import odds_ratio, simpo
 from notewriter.training.run.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]

@@ -1,9 +1,17 @@
-"""The losses on pairs, TRL's and those without a reference, and the options that only some of them read."""
+"""The losses on pairs, TRL's and those without a reference, and the options that only some of them read.
+
+TRL has SimPO and ORPO in trainers of their own that build all logits, render the chat template themselves and score
+each prompt twice. Here they are losses of the DPO trainer: the same checked tokens, shared prompts and fused head, and
+no reference in memory. Their values are those of TRL's trainers (tested). Of ORPO's only the first term differs, which
+TRL takes over the prompt too, and the paper, as here, over the completion alone.
+"""
 
 import difflib
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
 from trl import DPOConfig
 
 from notewriter.ground.errors import UserError
@@ -55,6 +63,9 @@ NEEDS: dict[str, tuple[str, Collection[str | bool]]] = {
     "precompute_ref_batch_size": ("precompute_ref_log_probs", {True}),
 }
 """Options that are read only with some values of another option, and that TRL otherwise ignores silently."""
+
+CLOSEST = 1e-6
+"""How close a mean log-probability may come to 0, where the odds are infinite."""
 
 
 def is_reference_free(losses: Collection[str]) -> bool:
@@ -115,3 +126,22 @@ def check_losses(training: DPOConfig) -> None:
         raise UserError(f"label_smoothing: exo_pair needs one between 0 and 1, not {smoothing}; try 0.001")
     if "robust" in training.loss_type and not 0 <= smoothing < 0.5:
         raise UserError(f"label_smoothing: robust needs one from 0 to below 0.5, not {smoothing}; try 0.1")
+
+
+def simpo(chosen: torch.Tensor, rejected: torch.Tensor, beta: float, gamma: float) -> torch.Tensor:
+    """SimPO's loss (Meng et al. 2024, arXiv 2405.14734, equation 6) of each pair.
+
+    `chosen` and `rejected` are the mean log-probabilities of a completion's tokens; `gamma` is the target margin.
+    """
+    return -F.logsigmoid(beta * (chosen - rejected) - gamma)
+
+
+def odds_ratio(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
+    """ORPO's loss of the odds ratio (Hong et al. 2024, arXiv 2403.07691, equation 7) of each pair."""
+    return -F.logsigmoid(log_odds(chosen) - log_odds(rejected))
+
+
+def log_odds(log_probs: torch.Tensor) -> torch.Tensor:
+    """log(p / (1 - p)) of mean log-probabilities log(p)."""
+    below = log_probs.clamp(max=-CLOSEST)
+    return below - torch.log(-torch.expm1(below))

@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
-from notewriter.training.cost.operations import passes, peak_tflops, per_token
+from notewriter.training.cost.operations import passes, per_token
 from notewriter.training.sharing.prefix_sharing import repeated
 
 
@@ -104,30 +104,3 @@ def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
 def _size(parameter: torch.nn.Parameter) -> int:
     # Under ZeRO-3 a parameter contains only its shard, and `ds_numel` is its whole size.
     return int(getattr(parameter, "ds_numel", parameter.numel()))
-
-
-class Metered:
-    """A mixin for a TRL trainer, before it among the base classes: `log` adds the figures of a `Meter`."""
-
-    meter: Meter | None = None
-
-    def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
-        """Start counting; `peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
-        device = self.args.device  # type: ignore[attr-defined]
-        if peak is None and device.type == "cuda":
-            peak = peak_tflops(torch.cuda.get_device_name(device))
-        self.meter = Meter(self.model, device, lora, peak, paired, shared)  # type: ignore[attr-defined]
-
-    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Count the batch and train on it."""
-        if self.meter is not None:
-            self.meter.count(inputs)
-        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
-        return loss
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, with the throughput if the entry is of training steps."""
-        if self.meter is not None and "loss" in logs:
-            accelerator = self.accelerator  # type: ignore[attr-defined]
-            logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)
-        super().log(logs, start_time)  # type: ignore[misc]

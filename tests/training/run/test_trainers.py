@@ -11,12 +11,14 @@ from trl.kernels import chunked_logprob
 from trl.trainer import utils
 from trl.trainer.utils import add_fused_lm_head
 
+from notewriter.ground.errors import UserError
 from notewriter.training import sft
+from notewriter.training.model import fused_head
+from notewriter.training.model.fused_head import scores_labels_alone
 from notewriter.training.run.trainers import (
     MeteredDPOTrainer,
     MeteredKTOTrainer,
     MeteredSFTTrainer,
-    scores_labels_alone,
 )
 
 
@@ -75,3 +77,9 @@ def test_training_has_the_head_do_so(
     sft.main(four_steps(data=tiny_pairs, max_steps=1))
 
     assert utils._use_triton is scores_labels_alone
+
+
+def test_a_library_without_the_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_head, "THEIRS", None)
+    with pytest.raises(UserError, match=r"trl .*: has no trl.trainer.utils._use_triton.*constraints.txt"):
+        fused_head.score_labels_alone()

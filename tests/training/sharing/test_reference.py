@@ -15,6 +15,7 @@ from trl import DPOConfig, DPOTrainer
 
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import pairs
+from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
 from notewriter.training.sharing import prefix_sharing, reference, self_check
 
 LOSSES = ["sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"]
@@ -61,7 +62,7 @@ def make(tiny_model: Path, rows: list[dict[str, Any]], tmp_path_factory: pytest.
         if shared is None:
             return DPOTrainer(model=str(model), **arguments)
         cache = cache or folder / "cache"
-        return reference.CachedReferenceTrainer(str(model), prefix_sharing=shared, reference_cache=cache, **arguments)
+        return MeteredDPOTrainer(str(model), prefix_sharing=shared, reference_cache=cache, **arguments)
 
     return build
 
@@ -144,13 +145,13 @@ def test_every_model_that_scores_is_checked_before_its_first_use(
     monkeypatch.setattr(
         self_check, "check", lambda wrapped, bare, batches, accelerator: seen.append((wrapped, len(batches)))
     )
-    step = reference.CachedReferenceTrainer.compute_loss
+    step = MeteredDPOTrainer.compute_loss
 
     def compute_loss(*arguments: Any, **options: Any) -> Any:
         seen.append("step")
         return step(*arguments, **options)
 
-    monkeypatch.setattr(reference.CachedReferenceTrainer, "compute_loss", compute_loss)
+    monkeypatch.setattr(MeteredDPOTrainer, "compute_loss", compute_loss)
     trainer = make(True, precompute_ref_log_probs=precomputed, per_device_train_batch_size=2, max_steps=1)
     batches = self_check.PAIRS // 2
     assert seen == ([(trainer.model, batches)] if precomputed else [])
@@ -203,13 +204,13 @@ def test_compiled_models_share_prompts_and_learn_the_same(
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of pairs of each computation of the reference."""
     counts: list[int] = []
-    original = reference.CachedReferenceTrainer.score_reference
+    original = MeteredDPOTrainer.score_reference
 
-    def count(self: reference.CachedReferenceTrainer, pairs: Dataset, *arguments: Any) -> list[tuple[float, float]]:
+    def count(self: MeteredDPOTrainer, pairs: Dataset, *arguments: Any) -> list[tuple[float, float]]:
         counts.append(len(pairs))
         return original(self, pairs, *arguments)
 
-    monkeypatch.setattr(reference.CachedReferenceTrainer, "score_reference", count)
+    monkeypatch.setattr(MeteredDPOTrainer, "score_reference", count)
     return counts
 
 

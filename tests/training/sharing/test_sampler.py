@@ -10,24 +10,24 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import DPOConfig
 
-from notewriter.training.sharing.reference import CachedReferenceTrainer
+from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
 from notewriter.training.sharing.sampler import PromptsTogether, rows_by_prompt
 
 ROWS = [[0, 1], [2], [3, 6], [4], [5]]
 
 
 @pytest.fixture
-def make(tiny_model: Path, make_pair: Any, tmp_path: Path) -> Callable[..., CachedReferenceTrainer]:
+def make(tiny_model: Path, make_pair: Any, tmp_path: Path) -> Callable[..., MeteredDPOTrainer]:
     """A trainer of two pairs a batch, of six prompts of which each stands twice, six rows apart."""
     pairs = [
         {column: make_pair(number, words=8)[column] for column in ("prompt", "chosen", "rejected")}
         for number in range(6)
     ]
 
-    def build(**options: Any) -> CachedReferenceTrainer:
+    def build(**options: Any) -> MeteredDPOTrainer:
         settings: dict[str, Any] = {"output_dir": str(tmp_path), "per_device_train_batch_size": 2, "use_cpu": True}
         settings |= {"train_sampling_strategy": "prompts", "bf16": False, "report_to": "none", "disable_tqdm": True}
-        return CachedReferenceTrainer(
+        return MeteredDPOTrainer(
             str(tiny_model),
             prefix_sharing=True,
             reference_cache=tmp_path / "cache",
@@ -63,13 +63,13 @@ def test_the_order_follows_from_the_seed_and_the_epoch_alone() -> None:
 
 def test_a_resumed_run_goes_on_in_the_order_of_its_epoch(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    step = CachedReferenceTrainer.training_step
+    step = MeteredDPOTrainer.training_step
 
     def recorded(trainer: Any, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         seen.append(inputs["input_ids"].flatten().tolist())
         return step(trainer, model, inputs, *arguments, **options)
 
-    monkeypatch.setattr(CachedReferenceTrainer, "training_step", recorded)
+    monkeypatch.setattr(MeteredDPOTrainer, "training_step", recorded)
     settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
     whole = make(**settings)
     whole.train()

@@ -1,0 +1,150 @@
+"""The steps of a training run: where they end, what they log, and what a forward's share of one is.
+
+A step is split into forwards, and over processes, whose gradients are averaged. A mean of means is that of the whole
+only where all have the same count: of rows that is so but for the last step of an epoch, of tokens never. So the parts
+of a loss on pairs are means over a whole optimizer step: however a step is split, it trains the same.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+from notewriter.ground.errors import UserError
+from notewriter.training.cost.operations import peak_tflops
+from notewriter.training.run.divergence import last_finite
+from notewriter.training.run.resumption import on_main_process
+from notewriter.training.run.throughput import Meter
+
+SKIPPED = 24
+"""Steps that float16 may skip one after another: it halves its scale, first 2^16, each time until gradients fit."""
+
+
+class Steps:
+    """A mixin for a trainer of TRL: its throughput is logged, and it ends at its last step or where it diverges.
+
+    It ends before the optimizer takes a step that is not finite. DeepSpeed takes it with the backward: the weights are
+    then lost, and the checkpoint before them is not.
+    """
+
+    losses: list[torch.Tensor]
+    meter: Meter | None = None
+    skipped = 0
+
+    def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
+        """Start counting; `peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
+        device = self.args.device  # type: ignore[attr-defined]
+        if peak is None and device.type == "cuda":
+            peak = peak_tflops(torch.cuda.get_device_name(device))
+        self.meter = Meter(self.model, device, lora, peak, paired, shared)  # type: ignore[attr-defined]
+
+    def _run_epoch(self, *arguments: Any, **state: Any) -> None:
+        """transformers' epoch; resumed from the checkpoint of its last step, a run trains no further.
+
+        transformers 5.19 takes one more step if the last one was not the end of an epoch.
+        """
+        if self.state.global_step >= self.state.max_steps:  # type: ignore[attr-defined]
+            self.control.should_training_stop = True  # type: ignore[attr-defined]
+            return
+        super()._run_epoch(*arguments, **state)  # type: ignore[misc]
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> torch.Tensor:
+        """Count a batch, train on it, and keep its loss until the step is complete, without waiting for the device."""
+        if self.meter is not None:
+            self.meter.count(inputs)
+        loss: torch.Tensor = super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
+        self.losses = [*getattr(self, "losses", []), loss]
+        return loss
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> Any:
+        """The gradient's norm, once it and the losses of the step are known to be finite, on all processes.
+
+        Raises:
+            UserError: they are not; names the step and the last checkpoint whose weights are.
+        """
+        norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
+        accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+        loss, self.losses = torch.stack(self.losses).sum(), []
+        unlike_numbers = accelerator.reduce((~loss.isfinite()).float(), reduction="sum").item()
+        # DeepSpeed's norm is then -1, or that of the step before.
+        overflows = not 0 <= float(norm or 0) < math.inf or accelerator.optimizer_step_was_skipped
+        self.skipped = self.skipped + 1 if overflows else 0
+        if unlike_numbers:
+            self.stop_diverged("loss")
+        if overflows and (accelerator.mixed_precision != "fp16" or self.skipped > SKIPPED):
+            self.stop_diverged("gradient's norm")
+        return norm
+
+    def stop_diverged(self, what: str) -> None:
+        """Raise the error that names the step, and the last checkpoint with finite weights."""
+        run = Path(self.args.output_dir)  # type: ignore[attr-defined]
+        step = self.state.global_step + 1  # type: ignore[attr-defined]
+        good = on_main_process(lambda: last_finite(run))
+        start = f", from the start or from {good}, the last checkpoint with finite weights" if good else ""
+        raise UserError(
+            f"{run}: step {step}: the {what} is not finite: training has diverged and ends here; give a lower "
+            f"--learning_rate or more --warmup_steps, with another --output_dir{start}"
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with the throughput if the entry is of training steps."""
+        if self.meter is not None and "loss" in logs:
+            accelerator = self.accelerator  # type: ignore[attr-defined]
+            logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)
+        super().log(logs, start_time)  # type: ignore[misc]
+
+
+class OnPairs(Steps):
+    """A mixin for a trainer of TRL on pairs or on their sides: it takes checked tokens, and shares of a step."""
+
+    _signature_columns: Any
+    step: torch.Tensor | None = None
+    forwards = 1
+
+    def _prepare_dataset(
+        self,
+        dataset: Dataset | IterableDataset,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
+        args: Any,
+        dataset_name: str,
+    ) -> Dataset | IterableDataset:
+        """Leave a dataset with token ids unchanged; TRL tokenises any other.
+
+        TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
+        """
+        if "prompt_ids" in (dataset.column_names or ()):
+            return dataset
+        prepared: Dataset | IterableDataset = super()._prepare_dataset(dataset, processing_class, args, dataset_name)  # type: ignore[misc]
+        return prepared
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep `length`, which `train_sampling_strategy: group_by_length` goes by, beside the columns of TRL."""
+        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        self._signature_columns = list(dict.fromkeys([*self._signature_columns, "length"]))
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        """The batches of a step, whose rows and trained tokens of the better sides are counted over all processes."""
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
+        if batches:
+            accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+            counts = torch.stack([counts_of(batch) for batch in batches]).sum(0).to(device)
+            self.step = accelerator.reduce(counts, reduction="sum")
+            self.forwards = len(batches) * accelerator.num_processes
+        return batches, items
+
+    def shares(self, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+        """What a forward's mean over rows, and its mean over tokens, are multiplied with, to be averaged; 1 on dev."""
+        if self.step is None or not self.model.training:  # type: ignore[attr-defined]
+            return 1.0, 1.0
+        rows, tokens = (counts_of(inputs) * self.forwards / self.step).float()
+        return rows, tokens
+
+
+def counts_of(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The rows of a batch, and the trained tokens of its first half, which in a batch of pairs is the better sides."""
+    rows = torch.full((), len(inputs["input_ids"]), device=inputs["input_ids"].device)
+    return torch.stack([rows, inputs["completion_mask"].chunk(2)[0][:, 1:].sum()]).double()
