@@ -18,3 +18,8 @@ def test_every_command_is_protected_from_being_imported():
         "notewriter.training.sft",
     }
     assert set(protected) == launched | {module for module, _ in COMMANDS.values()}
+
+
+def test_the_library_uses_no_tools_of_tests() -> None:
+    files = (ROOT / "notewriter").rglob("*.py")
+    assert not [file for file in files if "unittest" in file.read_text(encoding="utf-8")]

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
@@ -148,6 +148,8 @@ def run_pairs(settings: Settings[PairsArguments]) -> None:
         UserError: as `build`, or the options contradict each other.
     """
     recipe = read_recipe(settings.arguments)
+    # The run's record says what scores, not that nothing was given.
+    settings = settings._replace(arguments=replace(settings.arguments, family=recipe.rules.family))
     check_models(recipe, settings.models)
     parts, selection = load_inputs(settings)
 

