@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from notewriter.ground.errors import UserError
 from notewriter.training import dpo as train_dpo
 from notewriter.training.run.signals import STOPPED
 
@@ -224,7 +225,12 @@ def test_offloaded_parameters_and_optimizer_state_change_nothing(
     [("ddp", "launcher SIGUSR1"), ("fsdp2", "rank SIGTERM"), ("zero3", "launcher SIGTERM")],
 )
 def test_a_signal_in_the_middle_of_a_step_loses_nothing(
-    accelerate: str, disturb: str, launch: Launch, expected_of_adam: dict[str, torch.Tensor], tmp_path: Path
+    accelerate: str,
+    disturb: str,
+    alone: Launch,
+    launch: Launch,
+    expected_of_adam: dict[str, torch.Tensor],
+    tmp_path: Path,
 ) -> None:
     folder = launch(accelerate, tmp_path / "run", disturb, STOPPED, **ADAM)
 
@@ -232,6 +238,10 @@ def test_a_signal_in_the_middle_of_a_step_loses_nothing(
     assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
     assert log_of(folder).read_text().count("stopped by a signal, with a checkpoint after step 1") == 1
     assert not (folder / "training.json").exists()
+    if accelerate != "ddp":
+        # Without the state of the optimizer and of the schedule, which only its like can read.
+        with pytest.raises(UserError, match=r"checkpoint-1: was saved under .* cannot be read under whole copies"):
+            alone(folder, **ADAM)
     if accelerate == "zero3":
         launch(accelerate, folder, code=1, flags=["--num_processes", "1"], **ADAM)
         told = "checkpoint-1: was saved by 2 processes, and ZeRO resumes with as many, not with 1; start 2"

@@ -24,7 +24,7 @@ from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import REFERENCE, Complete, KeepWeights
 from notewriter.training.run.losses import is_read
-from notewriter.training.run.resumption import check_processes, last_checkpoint, on_every_machine, on_main_process
+from notewriter.training.run.resumption import check_sharing, last_checkpoint, on_every_machine, on_main_process
 from notewriter.training.run.saved import check_saved, require_weights
 from notewriter.training.run.watching import show_lines
 
@@ -54,7 +54,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored, stop: StopOnSi
         trainer.add_callback(KeepWeights(run.path, None if run.config["use_peft"] else base))
     checkpoint = on_every_machine(on_main_process(lambda: last_checkpoint(run.path)))
     if checkpoint:
-        check_processes(checkpoint, trainer.args)
+        check_sharing(checkpoint, trainer)
         logger.info("%s: resuming from this checkpoint", checkpoint)
         _restore_token_count(trainer, checkpoint)
         if reference is not None:

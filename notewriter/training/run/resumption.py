@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from notewriter.artifacts.run_folder import RunFolder
 from notewriter.artifacts.training_record import TRAINING_RECORD
@@ -19,6 +19,10 @@ from notewriter.models.identity import contents
 from notewriter.training.options import resolve
 
 Result = TypeVar("Result")
+
+COPIES = "whole copies"
+OF_SHARING = {"DeepSpeed": ("global_step*",), "FSDP": ("pytorch_model_fsdp*", "optimizer.bin", "optimizer_*")}
+"""How processes share a model and its optimizer's state -> what a checkpoint then has; else each has a whole copy."""
 
 
 def run_folder(
@@ -93,18 +97,28 @@ def on_every_machine(checkpoint: Path | None) -> Path | None:
     return checkpoint
 
 
-def check_processes(checkpoint: Path, training: TrainingArguments) -> None:
-    """Check that a run under ZeRO goes on with as many processes as it was saved by.
+def check_sharing(checkpoint: Path, trainer: Trainer) -> None:
+    """Check that a run shares its optimizer's state among processes as when the checkpoint was saved.
 
     Raises:
-        UserError: it does not; DeepSpeed would say so after loading the models.
+        UserError: it does not. transformers would go on without the state of the optimizer and of the schedule where it
+            finds none of its kind, and DeepSpeed would end after loading the models.
     """
-    saved_by = zero_processes(checkpoint)
-    if training.deepspeed_plugin and saved_by not in (None, training.world_size):
+    began = next(
+        (name for name, files in OF_SHARING.items() if any(any(checkpoint.glob(file)) for file in files)), COPIES
+    )
+    now = "DeepSpeed" if trainer.is_deepspeed_enabled else "FSDP" if trainer.is_fsdp_enabled else COPIES
+    anew = f"begin a new run from its weights: --model_name_or_path {checkpoint} with another --output_dir"
+    if began != now:
         raise UserError(
-            f"{checkpoint}: was saved by {saved_by} processes, and ZeRO resumes with as many, not with "
-            f"{training.world_size}; start {saved_by}, or begin a new run from its weights: --model_name_or_path "
-            f"{checkpoint} with another --output_dir"
+            f"{checkpoint}: was saved under {began}, and its optimizer's state cannot be read under {now}; start it "
+            f"with the launch file that it began with, or {anew}"
+        )
+    saved_by, processes = zero_processes(checkpoint), trainer.args.world_size
+    if saved_by not in (None, processes):
+        raise UserError(
+            f"{checkpoint}: was saved by {saved_by} processes, and ZeRO resumes with as many, not with {processes}; "
+            f"start {saved_by}, or {anew}"
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -112,6 +113,39 @@ def test_a_cancelled_job_of_one_node_does_not_come_back(waiting: tuple[str, Path
     wait_until(lambda: "\nended" in log.read_text(), "the command's end")
     wait_until(lambda: cluster.show(job)["JobState"] == "CANCELLED", "the job's end")
     assert cluster.show(job)["Restarts"] == "0" and "back to the queue" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("leaves", "goes_back"),
+    [
+        pytest.param("", False, id="nothing new"),
+        pytest.param("touch out/run.json out/server.log;", False, id="its record and logs"),
+        pytest.param("touch out/answers.jsonl;", True, id="results"),
+        pytest.param('touch "$NOTEWRITER_CACHE";', True, id="replies"),
+    ],
+)
+def test_a_job_that_leaves_nothing_three_times_in_a_row_ends(leaves: str, goes_back: bool, tmp_path: Path) -> None:
+    for name, text in {"scontrol": "exit 0", "squeue": "echo RUNNING", "srun": "exit 0"}.items():
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "cluster.env").write_text(f"VENV={sys.prefix}\n")
+    environment = {
+        "PATH": f"{tmp_path}/bin:{PATH}",
+        "SLURM_JOB_ID": "7",
+        "SLURMD_NODENAME": "n1",
+        "CLUSTER_ENV": str(tmp_path / "cluster.env"),
+        "NOTEWRITER_CACHE": str(tmp_path / "cache.sqlite"),
+    }
+    # What Slurm sends before the time limit reaches the job's shell, which is the command's parent.
+    work = f"trap 'exit 143' TERM; {leaves} kill -USR1 $PPID; while :; do sleep 0.1; done"
+    job = ["bash", str(ROOT / "slurm/run.sbatch"), "bash", "-c", work, "work", "--output_dir", "out"]
+    ends = [
+        subprocess.run(job, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60) for _ in range(3)
+    ]
+    assert ["back to the queue" in done.stdout for done in ends] == [True, True, goes_back]
+    assert goes_back or "three starts in a row left nothing new in out" in ends[2].stderr
 
 
 @pytest.mark.parametrize("script", ["run.sbatch", "serve.sbatch"])
