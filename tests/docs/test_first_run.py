@@ -1,4 +1,4 @@
-"""The README's first run, pasted as it stands into an empty folder; a scripted endpoint stands in for the model."""
+"""The single commands of a first run, pasted as they stand into an empty folder; a scripted endpoint is the model."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from fake_endpoint import fake_endpoint
 from notewriter.fetching.model import HUB_ID
 
 ROOT = Path(__file__).parents[2]
-SECTION = re.search(r"^## A first run on your own corpus\n(.*?)^## ", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+PAGE = (ROOT / "docs/step_by_step.md").read_text()
 
 
 def test_the_first_run_gives_an_index_pairs_a_score_and_a_report(tmp_path: Path):
-    for file, text in re.findall(r"^```json file=(\S+)\n(.*?)^```$", SECTION, re.M | re.S):
+    for file, text in re.findall(r"^```json file=(\S+)\n(.*?)^```$", PAGE, re.M | re.S):
         (tmp_path / file).write_text(text)
-    (shell,) = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.M | re.S)
+    (shell,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
     lines = shell.replace("\\\n", " ").splitlines()
     # Set-up and the model need a network; tests/fetching/test_model.py has the second.
     model = "models/SmolLM2-135M-Instruct"
