@@ -348,7 +348,17 @@ def _set_defaults(parser: argparse.ArgumentParser, config: dict[str, Any]) -> No
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Tells what is required, and the defaults that say something."""
+    """Tells what is required, and the defaults that say something; keeps paragraphs and indented commands."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = text.strip("\n").split("\n\n")
+        filled = [
+            block
+            if block.startswith((" ", "|", "- "))
+            else super(_HelpFormatter, self)._fill_text(block, width, indent)
+            for block in blocks
+        ]
+        return "\n\n".join(filled)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         plugins = vars(action).get("plugins")

@@ -275,3 +275,13 @@ def test_choosing_lists_what_there_is():
     assert config.choose("letter", "a", table) == 1
     with pytest.raises(UserError, match=r"^unknown letter 'c'; choose one of: a, b$"):
         config.choose("letter", "c", table)
+
+
+def test_help_keeps_the_paragraphs_and_the_commands_of_a_description(capsys):
+    text = (
+        "What it does, in a line that is\nbroken in the source.\n\n    command --path x\n    command --path y\n\nMore."
+    )
+    with pytest.raises(SystemExit):
+        config.parse(Arguments, ["--help"], prog="command", description=text)
+    shown = capsys.readouterr().out
+    assert "in a line that is broken in the source.\n\n    command --path x\n    command --path y\n\nMore.\n" in shown
