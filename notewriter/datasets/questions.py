@@ -39,8 +39,8 @@ class QuestionArguments:
     dataset: str = field(
         metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
     )
-    path: str = field(default=FETCHED, metadata=PATH)
-    split: str | None = field(default=None, metadata=SPLIT)
+    path: str = field(default=FETCHED, metadata={**PATH, "of": "questions"})
+    split: str | None = field(default=None, metadata={**SPLIT, "of": "questions"})
     output_dir: str = field(
         metadata={"help": "the run folder; run the same command again to resume", "effect": False, "of": "output"}
     )

@@ -6,8 +6,8 @@ An option is a field of a dataclass (or a key of a mapping that the dataclass de
 - `effect` (default True): whether its value can change a result. Besides True and False it may be a function that
   returns the part of the value that can (None without any), or the name of an option: the value then has an effect
   only where that option is not set;
-- `of` (default "run"): its owner, with which it is replaced: "model", "retriever", "questions" (a selection from one
-  question file), "method", or "output" for a place to write to;
+- `of` (default "run"): its owner, with which it is replaced: "model", "retriever", "questions" (a question file and
+  the choice from it), "method", or "output" for a place to write to;
 - `secret` (default False): whether its value must not be written anywhere;
 - `names` (default None): a function that returns the names of plug-ins in its value (`ground/plugins.py`). A command
   imports these, since its user wrote them;

@@ -19,7 +19,7 @@ from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
 from notewriter.results.grid import SEARCHED, Cell, Grid
-from notewriter.results.table_file import Corpus, Judge, Model
+from notewriter.results.table_file import Corpus, Model, TableJudge
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
@@ -34,7 +34,7 @@ PREFILL, DECODE = 0.45, 0.10
 Assumed, not measured: an 8B model reads 8,800 tokens and writes 1,950 tokens per second and GPU.
 """
 
-REPLACED = {*names_of(*OPTIONS, of="questions"), *SEARCHED, "path", "split"}
+REPLACED = names_of(*OPTIONS, of="questions") | SEARCHED
 """The options that name files, which stand-ins replace."""
 
 PASSAGES = "notewriter.results.stand_ins:words"
@@ -162,7 +162,7 @@ def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, rehearsed: tuple[Evaluat
 
 
 async def _with_judgements(
-    judge: Judge | None, evaluation: Evaluation, question: Question, resources: Resources
+    judge: TableJudge | None, evaluation: Evaluation, question: Question, resources: Resources
 ) -> dict[str, Any]:
     """A question's trace, followed by the calls of the judge."""
     record = await evaluation.work(question, resources)

@@ -24,7 +24,7 @@ from notewriter.ground.recipes import find
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
-from notewriter.results.table_file import Content, Corpus, Encoder, Judge, Model, Options, Row, Searched
+from notewriter.results.table_file import Corpus, Encoder, Model, Options, Row, Searched, TableFile, TableJudge
 from notewriter.rollouts.identity import config_hash
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Cell:
     benchmark: str
     options: Options
     plays: Model
-    judge: Judge | None
+    judge: TableJudge | None
     searched: Searched | None = None
     lacks: str = ""
 
@@ -106,9 +106,9 @@ class Cell:
         Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
         judge. Its cells are answered from the cache. An option of a later version changes no name.
         """
-        chosen = _chosen(self.options, defaults(*OPTIONS))
-        usual = METHODS[self.options["method"]].options
-        chosen["method_options"] = _chosen(self.options.get("method_options", {}), usual)
+        usual, of_method = defaults(*OPTIONS), METHODS[self.options["method"]].options
+        chosen = _chosen(self.options, usual)
+        chosen["method_options"] = _chosen(self.options.get("method_options", {}), of_method)
         name = f"{self.options['dataset']}-{self.options['method']}-{Path(self.model).name}"
         judge = f"-{self.judge.name}" if self.judge and self.judge.name else ""
         words, judged = (
@@ -138,7 +138,7 @@ class Grid:
     """
 
     path: Path
-    content: Content
+    content: TableFile
     cells: list[Cell]
     substitutes: Substitutes
     indexes: dict[str, Searched] = field(default_factory=dict)
@@ -172,8 +172,8 @@ def read_grid(path: Path, changes: Mapping[str, str], substitutes: Substitutes) 
     """
     path = find(path)
     keys = read_file(path, "check the path of the table")
-    check_mapping(keys, Content, str(path))
-    content = Content(**keys)
+    check_mapping(keys, TableFile, str(path))
+    content = TableFile(**keys)
     variables = changed(content.variables, changes, path)
     corpora = _entries(content.corpora, Corpus, f"{path}: corpora")
     written = _entries(content.indexes, Searched, f"{path}: indexes")
@@ -191,7 +191,7 @@ class _Reader:
     """What the cells of a file are read with."""
 
     path: Path
-    content: Content
+    content: TableFile
     variables: Variables
     substitutes: Substitutes
     indexes: Mapping[str, Searched]
@@ -238,7 +238,7 @@ class _Reader:
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
-            options = _without(options, {*names_of(*OPTIONS, of="questions"), "split"})
+            options = _without(options, names_of(*OPTIONS, of="questions"))
             options["path"] = substitutes.questions[benchmark]
         if substitutes.limit:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
@@ -268,7 +268,7 @@ class _Reader:
             options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
         return _merged([options, self.substitutes.options])
 
-    def _judge(self, place: str, variables: Variables) -> Judge | None:
+    def _judge(self, place: str, variables: Variables) -> TableJudge | None:
         """The judge of a cell; None where the table has none or needs none."""
         content, here = self.content, f"{self.path}: judge"
         for each in content.judgements:
@@ -286,7 +286,7 @@ class _Reader:
         options, missing = _filled(self._served(plays.options), variables, here)
         if missing and name != variables["model"]:
             raise UserError(f"{here}: add --set {missing}=VALUE")
-        return Judge(pick(options, ModelArguments), content.judgements, plays, name)
+        return TableJudge(pick(options, ModelArguments), content.judgements, plays, name)
 
 
 def indexes_of(options: Options) -> list[str]:

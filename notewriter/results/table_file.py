@@ -99,7 +99,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Judge:
+class TableJudge:
     """The model that judges finished runs, and what it judges (`notewriter.evaluation.judgements`).
 
     Args:
@@ -122,7 +122,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Content:
+class TableFile:
     """A table's file and those that it includes.
 
     Args:

@@ -1,6 +1,7 @@
 """How long a run will still take, from its calls: hundreds of questions are in flight before the first one is done."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tqdm import tqdm
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.models.client import RequestRefused
-from notewriter.retrieval.chain import Part, without_models
+from notewriter.retrieval.chain import Part, is_of_others, without_models
 from notewriter.rollouts.rehearsal import Rehearsal, estimated
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.usage import Usage, usage_of
@@ -22,9 +23,6 @@ WEIGHT = 5
 
 AT_LEAST = 0.1
 """The share of an expected question's calls that one which has made them all may still need."""
-
-PAID = {"web", "url"}
-"""Retrievers that are somebody else's: they are not asked for a rehearsal."""
 
 
 def calls_in(record: Mapping[str, Any]) -> int:
@@ -46,10 +44,9 @@ async def expected_calls(
     if known := estimated(folder).get("estimate"):
         calls, of = float(known["tokens_in_all"].get("calls", 0)), int(known["questions"])
         return calls / max(1, of)
-    if work is None or list(parts) != without_models(parts) or any(PAID & part.keys() for part in parts):
+    if work is None or list(parts) != without_models(parts) or any(map(is_of_others, parts)):
         return None
-    names = ("clients", "prompts", "retriever", "sampling", "stage_sampling", "controls")
-    settings = {name: getattr(resources, name) for name in names}
+    settings = {each.name: getattr(resources, each.name) for each in fields(Resources)} | {"budget": None}
     stage = Rehearsal(count=lambda _: 0, share=0.1, tokens_a_word=1.3, **settings)
     usage = Usage()
     sample = questions[:REHEARSED]

@@ -74,4 +74,4 @@ def _hits(reply: Any) -> list[Passage]:
     return [passage for passage in passages if passage.id]
 
 
-SOURCE = Source(options=WebOptions, open=Web)
+SOURCE = Source(options=WebOptions, open=Web, of_others=True)
