@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
         )
     sections: list[Section] = []
     with contextlib.ExitStack() as opened:
-        players = []
+        answerers = []
         if asks:
             folder = Path(arguments.output_dir)
             sides = [(arguments, models)]
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
                 sides.append(asking.changed(arguments, models, page.beside))
                 opened.enter_context(asking.served_together(sides, folder))
             for side, own in zip(sides, (folder, folder / "beside"), strict=False):
-                players.append(opened.enter_context(asking.player(*side, own)))
+                answerers.append(opened.enter_context(asking.answerer(*side, own)))
         if judges:
             name = _checked(page.judge_name)
             items = sample(by_hand, draw)
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> None:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
 
         async def serve() -> None:
-            async with asking.asking(players) as asked:
+            async with asking.asking(answerers) as asked:
 
                 class Server(uvicorn.Server):
                     """Ends the streams of answers first, which the library would wait for and then cancel."""
@@ -115,8 +115,8 @@ def main(argv: list[str]) -> None:
                         asked.stop()
                         await super().shutdown(sockets)
 
-                if players:
-                    about = " beside ".join(player.name for player in players)
+                if answerers:
+                    about = " beside ".join(answerer.name for answerer in answerers)
                     sections.insert(0, Section(asking.PATH, "Ask", about, asked.routes))
                 config = uvicorn.Config(
                     make_app(sections, token, port),

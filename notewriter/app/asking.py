@@ -1,4 +1,4 @@
-"""Asking: a question answered step by step as it happens, by one player or by two side by side."""
+"""Asking: a question answered step by step as it happens, by one answerer or by two side by side."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ QUIET = 5.0
 
 
 @dataclass(frozen=True)
-class Player:
+class Answerer:
     """Who answers: a method with its models.
 
     Args:
@@ -67,8 +67,8 @@ class Player:
 
 
 @contextmanager
-def player(arguments: AskArguments, models: ModelArguments, folder: Path) -> Iterator[Player]:
-    """A player, whose servers stay while the block runs.
+def answerer(arguments: AskArguments, models: ModelArguments, folder: Path) -> Iterator[Answerer]:
+    """An answerer, whose servers stay while the block runs.
 
     Raises:
         UserError: an option is not valid, or a server cannot be started.
@@ -78,12 +78,12 @@ def player(arguments: AskArguments, models: ModelArguments, folder: Path) -> Ite
         logger.info("starting a server for %s", models.serve)
     with served_models(models, folder) as roles:
         names = dict.fromkeys(endpoint.model for endpoint, _ in roles.values())
-        yield Player(f"{arguments.method} with {', '.join(names)}", arguments, models, method, parts, roles)
+        yield Answerer(f"{arguments.method} with {', '.join(names)}", arguments, models, method, parts, roles)
 
 
 @contextmanager
 def served_together(sides: Sequence[tuple[AskArguments, ModelArguments]], folder: Path) -> Iterator[None]:
-    """Start the servers of all players at once, so that they share them, or else the devices.
+    """Start the servers of all answerers at once, so that they share them, or else the devices.
 
     Raises:
         UserError: an option is not valid, or a server cannot be started.
@@ -100,7 +100,7 @@ def served_together(sides: Sequence[tuple[AskArguments, ModelArguments]], folder
 def changed(
     arguments: AskArguments, models: ModelArguments, changes: dict[str, Any]
 ) -> tuple[AskArguments, ModelArguments]:
-    """The options of the player beside: those of the first with these changes.
+    """The options of the answerer beside: those of the first with these changes.
 
     Raises:
         UserError: there is no such option, or a value is not valid.
@@ -117,17 +117,17 @@ def changed(
 
 
 class Asking:
-    """The players and what they share while the page is open; `asking` opens it."""
+    """The answerers and what they share while the page is open; `asking` opens it."""
 
-    def __init__(self, players: Sequence[tuple[Player, Resources]]) -> None:
-        self._players = players
+    def __init__(self, answerers: Sequence[tuple[Answerer, Resources]]) -> None:
+        self._answerers = answerers
         self._salt = secrets.token_hex()
         self._running: set[asyncio.Task[Event]] = set()
 
-    def sides(self, question: str, blind: bool) -> list[tuple[Player, Resources]]:
-        """The players from left to right; blind, the order is drawn for each question."""
+    def sides(self, question: str, blind: bool) -> list[tuple[Answerer, Resources]]:
+        """The answerers from left to right; blind, the order is drawn for each question."""
         turned = blind and hashlib.sha256((self._salt + question).encode("utf-8", "replace")).digest()[0] % 2
-        return [*self._players][:: -1 if turned else 1]
+        return [*self._answerers][:: -1 if turned else 1]
 
     def stop(self) -> None:
         """End the answers that are under way, each with an event that says so."""
@@ -139,7 +139,7 @@ class Asking:
 
         async def page(request: Request) -> Response:
             question, blind = _asked(request)
-            names = [player.name for player, _ in self.sides(question, blind)]
+            names = [answerer.name for answerer, _ in self.sides(question, blind)]
             return render("ask.html.jinja", here=PATH, question=question, blind=blind, names=names)
 
         async def stream(request: Request) -> Response:
@@ -161,22 +161,22 @@ def _asked(request: Request) -> tuple[str, bool]:
 
 
 @asynccontextmanager
-async def asking(players: Sequence[Player]) -> AsyncIterator[Asking]:
-    """The players with their connections, which are closed at the end.
+async def asking(answerers: Sequence[Answerer]) -> AsyncIterator[Asking]:
+    """The answerers with their connections, which are closed at the end.
 
     Raises:
         UserError: an endpoint or the retriever cannot be used.
     """
     async with AsyncExitStack() as opened:
         resources = [
-            await opened.enter_async_context(open_resources(each.models, each.roles, each.parts)) for each in players
+            await opened.enter_async_context(open_resources(each.models, each.roles, each.parts)) for each in answerers
         ]
-        yield Asking(list(zip(players, resources, strict=True)))
+        yield Asking(list(zip(answerers, resources, strict=True)))
 
 
 async def events(
     question: str,
-    player: Player,
+    answerer: Answerer,
     resources: Resources,
     *,
     blind: bool = False,
@@ -197,7 +197,7 @@ async def events(
 
     async def run() -> Event:
         try:
-            trace = await answer(question, player.method, player.arguments, resources, tell)
+            trace = await answer(question, answerer.method, answerer.arguments, resources, tell)
         except UserError as error:
             return {"kind": "error", "text": str(error)}
         except Exception as error:

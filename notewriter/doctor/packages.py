@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, metadata, version
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import notewriter
 from notewriter.doctor.finding import Finding
+from notewriter.ground.errors import CLONE, with_extras
 from notewriter.models.serve_options import runs_on_cpu
-
-CLONE = Path(notewriter.__file__).parents[1]
 
 
 def packages() -> list[Finding]:
@@ -25,10 +23,12 @@ def packages() -> list[Finding]:
     missing = [name for name, problems in states.items() if any(problem.endswith("is missing") for problem in problems)]
     others = [problem for name in states if name not in missing for problem in states[name] if problem]
     found = f"installed: {', '.join(whole) or 'none'}" + (f"; not: {', '.join(missing)}" if missing else "")
-    remedy = f"where one is needed: pip install -e '.[{','.join(missing)}]'" if missing else ""
+    remedy = f"where one is needed: {with_extras(*missing)}" if missing else ""
     wrong = core + others
+    clone = (CLONE / "pyproject.toml").is_file()
+    again = "make clean, then make setup; or pip install -e ." if clone else "install its wheel again"
     return [
-        Finding("packages", "wrong", "; ".join(wrong), "make clean, then make setup; or pip install -e .")
+        Finding("packages", "wrong", "; ".join(wrong), again)
         if wrong
         else Finding("packages", "ok", f"notewriter {notewriter.__version__}, its requirements are met"),
         Finding("extras", "note" if missing else "ok", found, remedy),

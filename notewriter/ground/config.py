@@ -18,12 +18,13 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 import yaml
 
 from notewriter.ground import plugins, recipes, typed
+from notewriter.ground.annotations import hints_of, may_be_empty
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import DEFAULTS, names_in, names_of, places_in
 from notewriter.ground.other_names import ours
 from notewriter.ground.plugins import Plugins, unknown
 from notewriter.ground.text import without_surrogates
-from notewriter.ground.typed import hints_of, may_be_empty, misfit, shown
+from notewriter.ground.typed import misfit, shown
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""

@@ -5,6 +5,7 @@ import errno
 import io
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from notewriter.ground.terminal import Formatter, escape_controls
+
+CLONE = Path(__file__).parents[2]
+"""The folder of the package: the project's, or where a wheel was installed."""
 
 _ROOM = "free some space and run the same command again; finished work is kept"
 _FOLDER = "part of the path is a file, not a folder; choose another path"
@@ -50,7 +54,19 @@ class UserError(Exception):
 
 def install(extra: str) -> str:
     """The remedy where a package of one of the project's extras is missing: the end of an error."""
-    return f"run pip install -e '.[{extra}]' in the project's folder (docs/install.md)"
+    return f"run {with_extras(extra)} (docs/install.md)"
+
+
+def with_extras(*extras: str) -> str:
+    """The command that installs extras: in a clone; elsewhere that of their packages, whatever the wheel came from."""
+    if (CLONE / "pyproject.toml").is_file():
+        return f"pip install -e '.[{','.join(extras)}]' in the project's folder"
+    # Imported late: most commands have no use for it.
+    import importlib.metadata
+
+    lines = [line.partition(";") for line in importlib.metadata.requires("notewriter") or ()]
+    needed = [f"'{package.strip()}'" for package, _, rest in lines if set(re.findall(r"[\w-]+", rest)) & {*extras}]
+    return " ".join(["pip install", *needed])
 
 
 def one_line(error: object) -> str:

@@ -13,7 +13,7 @@ from annotated_types import Interval, MinLen
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator
 from pydantic_core import core_schema as core
 
-from notewriter.ground.typed import MISFIT, UNION, hints_of
+from notewriter.ground.annotations import MISFIT, UNION, hints_of
 
 MAX_WHOLE = 10**300
 """Larger integers, which JSON may have, cannot be computed with as floats."""

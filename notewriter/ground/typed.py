@@ -3,28 +3,15 @@
 pydantic-core checks and builds; an error says the place, what stands there and what is wanted.
 """
 
-import functools
-from typing import (
-    Any,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, TypeVar
 
-from annotated_types import MinLen
-
+from notewriter.ground.annotations import MISFIT, UNION
 from notewriter.ground.errors import UserError
 
 T = TypeVar("T")
 
 MAX_SHOWN = 60
 """Characters of a value shown in an error."""
-
-UNION = "|"
-"""The first character of a union member's label, by which errors recognise the label and leave it out."""
-
-MISFIT = "misfit"
-"""The type of pydantic's error whose text is what is wanted, such as `list[str]`."""
 
 
 def read(value: object, kind: type[T], place: str, remedy: str = "fix the value") -> T:
@@ -66,21 +53,6 @@ def shown(value: Any) -> str:
     """The repr of a value for an error message, truncated."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-
-
-def hints_of(kind: Any) -> dict[str, Any]:
-    """The annotations of a dataclass or a typed dictionary, including `Annotated` metadata."""
-    return _hints_of(kind)
-
-
-@functools.cache
-def _hints_of(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
-
-
-def may_be_empty(hint: Any) -> bool:
-    """Whether an annotation allows empty strings: `MinLen(0)`."""
-    return any(part == MinLen(0) or may_be_empty(part) for part in get_args(hint))
 
 
 def _first_problem(error: Any, place: str) -> str:

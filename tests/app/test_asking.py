@@ -38,7 +38,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture
 def options(index, tmp_path):
-    """The options of a player at an endpoint."""
+    """The options of an answerer at an endpoint."""
 
     def of(endpoint, **changes):
         arguments = AskArguments(index=[index], method_options=DEEPNOTE, output_dir=str(tmp_path))
@@ -49,20 +49,20 @@ def options(index, tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def opened(*players_options, folder):
-    """What the page asks with; a command opens its players before there is a loop."""
+async def opened(*answerers_options, folder):
+    """What the page asks with; a command opens its answerers before there is a loop."""
     with contextlib.ExitStack() as stack:
-        players = [
-            await asyncio.to_thread(stack.enter_context, asking.player(*each, folder)) for each in players_options
+        answerers = [
+            await asyncio.to_thread(stack.enter_context, asking.answerer(*each, folder)) for each in answerers_options
         ]
-        async with asking.asking(players) as asked:
+        async with asking.asking(answerers) as asked:
             yield asked
 
 
 @contextlib.asynccontextmanager
-async def browser(*players_options, folder):
-    """A client that has opened the page of these players."""
-    async with opened(*players_options, folder=folder) as asked:
+async def browser(*answerers_options, folder):
+    """A client that has opened the page of these answerers."""
+    async with opened(*answerers_options, folder=folder) as asked:
         app = make_app([Section(asking.PATH, "Ask", "", asked.routes)], "right", 8002)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8002") as client:
@@ -72,16 +72,16 @@ async def browser(*players_options, folder):
 
 @pytest.fixture
 def ask(options, tmp_path):
-    """The page of a question and the events of each of its sides; `beside` are the options of a second player."""
+    """The page of a question and the events of each of its sides; `beside` are the options of a second answerer."""
 
     async def ask_it(reply, question="Who built the bridge?", beside=None, blind=False, faults=None):
         with fake_endpoint(reply, faults) as endpoint:
-            players = [options(endpoint)] + ([options(endpoint, **beside)] if beside is not None else [])
-            async with browser(*players, folder=tmp_path) as client:
+            answerers = [options(endpoint)] + ([options(endpoint, **beside)] if beside is not None else [])
+            async with browser(*answerers, folder=tmp_path) as client:
                 asked = {"question": question} | ({"blind": "1"} if blind else {})
                 page = await client.get("/ask", params=asked)
                 sides = []
-                for side in range(len(players)):
+                for side in range(len(answerers)):
                     reply = await client.get("/ask/events", params=asked | {"side": str(side)})
                     assert reply.headers["content-type"].startswith("text/event-stream")
                     sides.append([json.loads(line.removeprefix("data: ")) for line in reply.text.split("\n\n") if line])
@@ -139,17 +139,17 @@ async def test_while_the_models_server_is_gone_the_page_is_told(options, tmp_pat
     monkeypatch.setattr(asking, "QUIET", 0.2)
     with fake_endpoint(lambda request: "step") as endpoint:
         async with opened(options(endpoint), folder=tmp_path) as page:
-            player, resources = page.sides("Who?", False)[0]
+            answerer, resources = page.sides("Who?", False)[0]
             (client,) = resources.clients.values()
 
             async def gone(api, call):
                 raise openai.APIConnectionError(request=httpx2.Request("POST", endpoint.base_url))
 
             monkeypatch.setattr(client, "_ask_once", gone)
-            told = await first_told(asking.events("Who?", player, resources))
+            told = await first_told(asking.events("Who?", answerer, resources))
             assert told.startswith(f"{endpoint.base_url} does not answer (Connection error.)")
             assert told.endswith("it is asked again, for up to 300 s")
-            blind = await first_told(asking.events("Who else?", player, resources, blind=True))
+            blind = await first_told(asking.events("Who else?", answerer, resources, blind=True))
             assert blind == "a model's server does not answer; it is asked again"
 
 
@@ -199,7 +199,7 @@ async def test_the_rollout_ends_where_nobody_reads_on(options, tmp_path):
     assert len(endpoint.requests) <= 1
 
 
-async def test_two_players_stand_side_by_side(ask):
+async def test_two_answerers_stand_side_by_side(ask):
     page, (first, second) = await ask(lambda request: "Mira", beside={"method": "vanilla", "method_options": {}})
     assert re.findall(r"<h2>(.*?) <span", page) == ["deepnote with fake", "vanilla with fake"]
     assert len(first) > len(second) == 3 and first[-1]["text"] == second[-1]["text"] == "Mira"
@@ -257,7 +257,7 @@ async def test_without_a_question_the_page_is_a_form(options, tmp_path):
     assert endpoint.requests == []
 
 
-def test_servers_of_two_players_start_together_and_the_model_of_both_has_one(
+def test_servers_of_two_answerers_start_together_and_the_model_of_both_has_one(
     options, tmp_path, tiny_model, monkeypatch
 ):
     calls = []
@@ -278,8 +278,8 @@ def test_servers_of_two_players_start_together_and_the_model_of_both_has_one(
             for writer in writers
         ]
         with asking.served_together(sides, tmp_path), contextlib.ExitStack() as stack:
-            players = [stack.enter_context(asking.player(*side, tmp_path)) for side in sides]
-            notes, answers = ([each.roles[role][0].base_url for each in players] for role in ("notes", "answer"))
+            answerers = [stack.enter_context(asking.answerer(*side, tmp_path)) for side in sides]
+            notes, answers = ([each.roles[role][0].base_url for each in answerers] for role in ("notes", "answer"))
     assert calls == [("one", "vllm-0.log"), ("two", "vllm-1.log"), "two", "one"]
     assert notes == ["http://127.0.0.1:8001/v1", "http://127.0.0.1:8002/v1"] and answers == [notes[0]] * 2
 
@@ -293,10 +293,10 @@ def test_servers_of_two_players_start_together_and_the_model_of_both_has_one(
         ({"serve": "models/x"}, "both serve and base_url are set"),
     ],
 )
-def test_a_second_player_that_cannot_be_is_one_line(options, tmp_path, beside, problem):
+def test_a_second_answerer_that_cannot_be_is_one_line(options, tmp_path, beside, problem):
     with (
         fake_endpoint() as endpoint,
         pytest.raises(UserError, match=problem),
-        asking.player(*options(endpoint, **beside), tmp_path),
+        asking.answerer(*options(endpoint, **beside), tmp_path),
     ):
         pass

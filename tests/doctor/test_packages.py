@@ -35,7 +35,7 @@ def test_an_extra_may_be_missing_and_its_command_is_said(needs):
     core, extras = packages()
     assert (core.state, extras.state) == ("ok", "note")
     assert extras.found == "installed: serve; not: dense, wandb"
-    assert extras.remedy.endswith("pip install -e '.[dense,wandb]'")
+    assert extras.remedy.endswith("pip install -e '.[dense,wandb]' in the project's folder")
 
 
 def test_an_extra_of_another_version_is_wrong(needs):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notewriter.ground import errors
-from notewriter.ground.errors import UserError, storage_error, writing
+from notewriter.ground.errors import UserError, storage_error, with_extras, writing
 
 FULL = "No space left on device"
 
@@ -114,3 +114,19 @@ def test_a_command_that_meets_such_an_error_anywhere_ends_with_one_line(capsys):
         errors.run(Path("/absent/file").mkdir)
     told = "error: /absent/file: cannot be used (No such file or directory); check the path\n"
     assert capsys.readouterr().err == told
+
+
+def test_an_extra_is_installed_from_the_clone_or_by_its_packages_where_a_wheel_was_installed(monkeypatch, tmp_path):
+    assert with_extras("dense", "serve") == "pip install -e '.[dense,serve]' in the project's folder"
+    monkeypatch.setattr(errors, "CLONE", tmp_path)
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: REQUIRED if name == "notewriter" else [])
+    assert with_extras("serve") == "pip install 'starlette<2,>=1.10' 'uvloop<0.24,>=0.23'"
+    assert errors.install("dense") == "run pip install 'faiss-cpu<2,>=1.15' (docs/install.md)"
+
+
+REQUIRED = [
+    "torch<2.14,>=2.11",
+    'starlette<2,>=1.10; extra == "serve"',
+    'uvloop<0.24,>=0.23; sys_platform != "win32" and extra == "serve"',
+    'faiss-cpu<2,>=1.15; extra == "dense"',
+]
