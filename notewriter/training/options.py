@@ -39,7 +39,12 @@ LAUNCHED = os.environ.get("ACCELERATE_MIXED_PRECISION")
 """`mixed_precision` of the file that accelerate launched this process with; None without a launch."""
 
 DECIDED = (
-    *("assistant_only_loss", "completion_only_loss", "chat_template_path", "eos_token", "pad_token", "dataset_kwargs"),
+    "assistant_only_loss",
+    "completion_only_loss",
+    "chat_template_path",
+    "eos_token",
+    "pad_token",
+    "dataset_kwargs",
 )
 """Options of SFTConfig that decide what is trained, which is decided here."""
 
@@ -351,27 +356,21 @@ OPTIONS: dict[str, tuple[type, type]] = {
 
 MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     # Where a run logs and what it keeps, not what it computes.
-    (
-        (
-            *("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps", "save_steps"),
-            *("save_total_limit", "dataset_num_proc", "dataloader_num_workers", "ddp_timeout"),
-            "precompute_ref_batch_size",
-        ),
-        {"effect": False},
-    ),
+    (("report_to", "run_name", "project", "disable_tqdm", "log_level", "logging_steps"), {"effect": False}),
+    (("save_steps", "save_total_limit"), {"effect": False}),
+    (("dataset_num_proc", "dataloader_num_workers", "ddp_timeout", "precompute_ref_batch_size"), {"effect": False}),
     (("output_dir",), {"effect": False, "of": "output"}),
     # On another number of processes these two make up the same batch.
     (("per_device_train_batch_size", "gradient_accumulation_steps"), {"effect": "total_batch_size"}),
     (("hub_token",), {"secret": True}),
     # The hyper-parameters that a paper's table lists.
+    (("loss_type", "loss_weights", "beta", "simpo_gamma", "desirable_weight", "undesirable_weight"), {"listed": True}),
     (
-        (
-            *("loss_type", "loss_weights", "beta", "simpo_gamma", "desirable_weight", "undesirable_weight", "packing"),
-            *("neftune_noise_alpha", "learning_rate", "lr_scheduler_type", "warmup_steps"),
-            *("optim", "weight_decay", "max_grad_norm", "num_train_epochs", "max_steps", "max_length", "seed", "bf16"),
-        ),
+        ("optim", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm"),
         {"listed": True},
     ),
+    (("num_train_epochs", "max_steps", "max_length", "packing"), {"listed": True}),
+    (("neftune_noise_alpha", "seed", "bf16"), {"listed": True}),
 )
 """What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
 

@@ -56,11 +56,9 @@ CALLED = {
 }
 """What others call a column, of which one has to be renamed."""
 
-USED = (
-    *("prompt", *SIDES, "completion", "messages", "conversations", "label", "tools", "chat_template_kwargs"),
-    *("stage", "dataset", "question_id", *SCORES, *(name for names in SCORES_OF_OTHERS for name in names)),
-    *(*SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *BESIDE),
-)
+OURS = ("prompt", *SIDES, "completion", "messages", "label", "stage", "dataset", "question_id", *SCORES)
+OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names in SCORES_OF_OTHERS for name in names))
+USED = (*OURS, *OF_OTHERS, *SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *BESIDE)
 """The columns that are read; the others of a file stay on disk."""
 
 PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Chain.__annotations__) - {"messages"}

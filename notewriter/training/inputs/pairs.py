@@ -201,7 +201,9 @@ def tokenize(
             whole_ids = {
                 side: chat_templates.render(
                     [prompt + (completion or []) for prompt, completion in zip(prompts, pairs[side], strict=True)],
-                    *(tokenizer, False, given),
+                    tokenizer,
+                    generate=False,
+                    given=given,
                 )
                 for side in SIDES
             }

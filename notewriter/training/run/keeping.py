@@ -20,10 +20,9 @@ logger = logging.getLogger(__name__)
 REFERENCE = "reference.pt"
 """The weights of a reference that follows the model (`sync_ref_model`), in a checkpoint."""
 
-RESUMPTION = (
-    *(REFERENCE, "optimizer.pt", "optimizer.bin", "optimizer_*", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
-    *("pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "training_args.bin"),
-)
+OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin")
+OF_OTHERS = ("optimizer_*", "pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py")
+RESUMPTION = (REFERENCE, *OF_TRANSFORMERS, *OF_OTHERS)
 """What a checkpoint has beside the model: of transformers, FSDP and DeepSpeed."""
 
 

@@ -19,11 +19,17 @@ CHUNK = 1024
 """Pairs after which their log-probs are stored: a killed run repeats at most this many."""
 
 WITHOUT_EFFECT = {
-    *("_name_or_path", "transformers_version"),
+    "_name_or_path",
+    "transformers_version",
     # The type that weights are stored in; the precision of the computation is a part of its own.
-    *("dtype", "torch_dtype"),
+    "dtype",
+    "torch_dtype",
     # What a forward returns beside its logits; padding, which follows from the pairs, is masked.
-    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "pad_token_id"),
+    "use_cache",
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
 }
 """Settings of a model's configuration that cannot change its log-probs."""
 
