@@ -121,9 +121,11 @@ def check(questions: Sequence[Question], places: Mapping[str, str], evidence: Ev
         path: the file, for the first line.
     """
     lines = [f"{path}: {len(questions)} questions over {evidence.passages:,} passages"]
+    faulty: dict[str, None] = {}
 
     def say(right: int, what: str, wrong: Sequence[Question], rest: str, of: int = len(questions)) -> None:
         at = [places[question.id] for question in wrong]
+        faulty.update(dict.fromkeys(at))
         lines.append(f"  {right:4} of {of} {what}" + (f"; {rest} {_listed(at)}" if at else ""))
 
     without = [each for each in questions if not (each.supporting_facts or each.supporting_ids)]
@@ -147,6 +149,9 @@ def check(questions: Sequence[Question], places: Mapping[str, str], evidence: Ev
     asked: dict[str, Question] = {}
     again = [each for each in questions if asked.setdefault(_as_asked(each), each) is not each]
     say(len(questions) - len(again), "are asked once", again, "asked before are those on")
+    if at := [place for place in places.values() if place in faulty]:
+        # A pipeline shows this line alone; the log has all.
+        lines[0] += f"; look at {_listed(at)}"
     return lines
 
 

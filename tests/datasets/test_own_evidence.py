@@ -58,7 +58,7 @@ def test_each_line_of_the_check_counts_what_is_right_and_numbers_what_is_not(cor
         ],
     )
     assert printed.splitlines()[:-1] == [
-        "/questions.jsonl: 5 questions over 8 passages",
+        "/questions.jsonl: 5 questions over 8 passages; look at lines 2, 3, 4, 5",
         "     4 of 5 have evidence; `supporting_facts` is missing on line 2",
         "     3 of 4 evidence sentences are in the corpus; not those on line 3",
         "       line 3: 'A hose of 4 metres long.' is nearest to hose.md#0: 'The hose is 4 metres long'",
