@@ -19,7 +19,7 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import is_yes_no, normalise
 from notewriter.pages.tables import Table, markdown
-from notewriter.results.compare import Difference, Runs, difference, paired
+from notewriter.results.compare import Difference, Runs, difference, p_value_text, paired
 from notewriter.results.experiment import BEST, Experiment, Primary
 from notewriter.results.measures import Wanted, all_questions, measure, score
 from notewriter.results.note_controls import without_a_model
@@ -341,15 +341,11 @@ def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
     return [
         *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
         _difference(metric, each) + (" *" if p_value < 0.05 else ""),
-        _p_value(p_value),
+        p_value_text(metric, p_value),
         over_seeds.text(places, "+") if over_seeds else "one seed",
-        "" if p_over_seeds is None else _p_value(p_over_seeds),
+        "" if p_over_seeds is None else p_value_text(metric, p_over_seeds),
         f"{each.seeds} x {each.questions}",
     ]
-
-
-def _p_value(p_value: float) -> str:
-    return f"{p_value:.3f}" if p_value >= 0.001 else "<0.001"
 
 
 def _differences(experiment: Experiment) -> list[str]:

@@ -24,6 +24,7 @@ class Section:
         parts: what is in it; a section without parts is left out.
         beside: whether its tables and plots stand side by side where the page is wide.
         as_text: whether it is in Markdown and LaTeX too.
+        texts: how many of the first columns of its tables are text.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Section:
     parts: Sequence[Part]
     beside: bool = False
     as_text: bool = True
+    texts: int = 1
 
 
 def write(
@@ -63,14 +65,14 @@ def write(
     )
 
 
-def _html(part: Part) -> Markup:
+def _html(part: Part, texts: int) -> Markup:
     if isinstance(part, Markup):
         return Markup('<div class="plot">{}</div>').format(part)
     if isinstance(part, str):
         return Markup('<p class="soft">{}</p>').format(part)
     caption, _, rows = part
     heading = Markup("<h3>{}</h3>").format(caption) if caption else Markup()
-    return Markup('<div class="scroll">{}{}</div>').format(heading, tables.html(part) if rows else "")
+    return Markup('<div class="scroll">{}{}</div>').format(heading, tables.html(part, texts) if rows else "")
 
 
 def write_markdown(output: Path, title: str, intro: Sequence[str], sections: Sequence[Section]) -> None:

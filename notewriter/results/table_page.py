@@ -11,11 +11,12 @@ from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.ground import jsonl
-from notewriter.pages import write_page
-from notewriter.pages.tables import Table, aligned, html, latex, markdown
+from notewriter.pages.tables import Table, aligned, latex, markdown
+from notewriter.results import page
 from notewriter.results.cells import corpus_of, finished, other_corpus
 from notewriter.results.grid import Cell, Grid
 from notewriter.results.measures import OF_ANY_RUN, measure, score
+from notewriter.results.page import Section
 from notewriter.results.published import PublishedRow, published_rows
 from notewriter.results.runs import Run
 
@@ -34,8 +35,8 @@ def write_table(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str
     path = output / grid.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])
     jsonl.write_text(path.with_suffix(".tex"), [latex(tables)])
-    template = Path(__file__).with_name("table.html.jinja")
-    write_page(path.with_suffix(".html"), template, {}, title=grid.content.title, notes=notes, parts=parts)
+    sections = [Section(part.benchmark, part.benchmark, part.with_folders, texts=2) for part in parts]
+    page.write(path.with_suffix(".html"), grid.content.title, notes, sections)
     return f"{aligned(tables)}\n{path}.md, .tex and .html\n"
 
 
@@ -49,10 +50,10 @@ class Part(NamedTuple):
     folders: list[str]
 
     @property
-    def table(self) -> str:
-        """The rows with their folders, as HTML."""
+    def with_folders(self) -> list[str | Table]:
+        """The notes, and the rows with their folders."""
         rows = [[*row, folder] for row, folder in zip(self.rows, self.folders, strict=True)]
-        return html(("", [*self.header, "Run folder"], rows), texts=2)
+        return [*self.notes, ("", [*self.header, "Run folder"], rows)]
 
 
 @dataclass(frozen=True)
