@@ -50,7 +50,7 @@ class Shortcut(TypedDict):
 class Shortcuts(TypedDict):
     """How well the chosen sides of a stage's pairs are named by something else than what they say.
 
-    `features` are by name (`notewriter.artifacts.shortcuts`), those that predict most first; `together` is the share of
+    `features` are by name (`notewriter.rollouts.shortcuts`), those that predict most first; `together` is the share of
     pairs of held-out questions that all but those about content predict, None for few pairs.
     """
 

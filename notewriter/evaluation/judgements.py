@@ -1,7 +1,7 @@
 """Judgements: what a judge model is asked about a question of a finished run, and how its reply becomes scores.
 
-A judgement is an async function of a `Case`; `JUDGEMENTS` contains them by name. What was judged of a run is merged
-into its predictions and metrics.
+A judgement is an async function of what was `Answered`; `JUDGEMENTS` contains them by name. What was judged of a run is
+merged into its predictions and metrics.
 """
 
 import re
@@ -26,8 +26,8 @@ DENSITY = Stage("judge/density", "judge")
 
 
 @dataclass(frozen=True)
-class Case:
-    """What a judge sees of a question.
+class Answered:
+    """A question with its answer, as a judge sees it.
 
     Args:
         question: its text.
@@ -74,16 +74,18 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(
     stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
-) -> Callable[[Case], Awaitable[Outcome]]:
+) -> Callable[[Answered], Awaitable[Outcome]]:
     """Judge the prediction against the gold answers; `read` reads the reply. A blank one scores 0 without asking.
 
     One of several golds is enough, even where each answers a different reading of the question (ASQA).
     """
 
-    async def judge(case: Case) -> Outcome:
-        if not case.prediction.strip():
+    async def judge(answered: Answered) -> Outcome:
+        if not answered.prediction.strip():
             return Outcome({score: 0.0})
-        reply = await case.ask(stage, question=case.question, golds=case.golds, prediction=case.prediction, **options)
+        reply = await answered.ask(
+            stage, question=answered.question, golds=answered.golds, prediction=answered.prediction, **options
+        )
         value = read(reply)
         return NOT_READABLE if value is None else Outcome({score: float(value)})
 
@@ -95,40 +97,40 @@ def _grade(reply: str) -> float | None:
     return grade if grade in GRADES else None
 
 
-async def chain(case: Case) -> Outcome:
+async def chain(answered: Answered) -> Outcome:
     """`chain_efficiency`, `chain_redundancy`, `chain_coherence`: the quality of the steps, each from 0 to 5.
 
     5 is always best: a redundancy of 5 means that the chain repeats nothing. The judge gives its reasons before the
     ratings (NotesWriting, section 6, figure 7).
     """
-    if not case.steps:
+    if not answered.steps:
         return Outcome(reason="no steps")
     ratings_schema = {criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA}
     schema = _object({"reasoning": {"type": "string"}, **ratings_schema})
-    reply = await case.ask(CHAIN, json_schema=schema, question=case.question, steps=case.steps)
+    reply = await answered.ask(CHAIN, json_schema=schema, question=answered.question, steps=answered.steps)
     ratings = parse_ratings(reply, CRITERIA, 5)
     if ratings is None:
         return NOT_READABLE
     return Outcome({f"chain_{criterion}": rating for criterion, rating in ratings.items()})
 
 
-async def density(case: Case) -> Outcome:
+async def density(answered: Answered) -> Outcome:
     """`knowledge_density`: the share of the reference text, in tokens, that the judge marks as evidence.
 
     DeepNote, section 5.3: evidence tokens / reference tokens. In the paper the answering model marks the evidence; use
     it as the judge to reproduce this. Pieces that do not occur verbatim in the text do not count, and no token counts
     twice. Tokens are words and punctuation marks, so no tokenizer is needed.
     """
-    if case.reference is None:
+    if answered.reference is None:
         return Outcome(reason="no reference text")
-    if not case.reference.strip():
+    if not answered.reference.strip():
         return Outcome(reason="empty reference text")
     schema = _object({"evidence": {"type": "array", "items": {"type": "string"}}})
-    reply = await case.ask(DENSITY, json_schema=schema, question=case.question, reference=case.reference)
+    reply = await answered.ask(DENSITY, json_schema=schema, question=answered.question, reference=answered.reference)
     evidence = parse_evidence(reply)
     if evidence is None:
         return NOT_READABLE
-    counts = marked(case.reference, evidence)
+    counts = marked(answered.reference, evidence)
     return Outcome({"knowledge_density": counts["evidence_tokens"] / counts["reference_tokens"]}, counts=counts)
 
 
@@ -136,7 +138,7 @@ async def density(case: Case) -> Outcome:
 class JudgementKind:
     """How a question is judged, and the scores that this yields."""
 
-    judge: Callable[[Case], Awaitable[Outcome]]
+    judge: Callable[[Answered], Awaitable[Outcome]]
     metrics: tuple[Metric, ...]
 
     @property

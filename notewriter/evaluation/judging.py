@@ -18,7 +18,7 @@ from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import (
     JUDGEMENTS,
     NOT_READABLE,
-    Case,
+    Answered,
     Outcome,
     RunJudgements,
     left_out,
@@ -154,7 +154,7 @@ async def judge_one(question: Question, steps: Sequence[str], name: str, resourc
     client = resources.client("judge")
     rollout = Rollout(question, name, resources)
     seen = question.metadata
-    case = Case(question.question, question.answers, seen["prediction"], steps, seen["reference"], rollout.generate)
+    case = Answered(question.question, question.answers, seen["prediction"], steps, seen["reference"], rollout.generate)
     kind, refusal = JUDGEMENTS[name], ""
     if seen["error"]:
         outcome = Outcome(dict.fromkeys(kind.scores, 0.0))

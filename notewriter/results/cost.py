@@ -11,7 +11,7 @@ from notewriter.artifacts.traces import Trace
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.evaluating import OPTIONS, Evaluation, checked
 from notewriter.evaluation.evidence import reference_of
-from notewriter.evaluation.judgements import JUDGEMENTS, Case
+from notewriter.evaluation.judgements import JUDGEMENTS, Answered
 from notewriter.evaluation.steps import chain_of
 from notewriter.ground.options import names_of
 from notewriter.ground.records import Question
@@ -170,7 +170,7 @@ async def _with_judgements(
     for name in judge.judgements if judge else ():
         rollout = Rollout(question, name, resources)
         reference = reference_of(trace, question.question)
-        case = Case(question.question, question.answers, trace.answer, chain_of(trace), reference, rollout.generate)
+        case = Answered(question.question, question.answers, trace.answer, chain_of(trace), reference, rollout.generate)
         await JUDGEMENTS[name].judge(case)
         record["steps"] += rollout.trace.to_dict()["steps"]
     return record

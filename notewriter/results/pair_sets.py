@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.pairs import Pair, read_pairs
-from notewriter.artifacts.shortcuts import differences, separations, sides, strongest, words_of
 from notewriter.artifacts.statistics import BEYOND_QUOTA
 from notewriter.pages.tables import Table
 from notewriter.results.origins import statistics_of
+from notewriter.rollouts.shortcuts import differences, separations, sides, strongest, words_of
 
 Choices = dict[tuple[str, str], tuple[str, str]]
 """(Stage, prompt) -> the chosen and the rejected text."""

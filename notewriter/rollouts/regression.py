@@ -127,7 +127,7 @@ def fitted(read: Iterable[tuple[Question, Sequence[Passage]]], encoder: str | No
     # Only fitting needs it, and evaluations start sooner without.
     import numpy as np
 
-    from notewriter.artifacts.shortcuts import preferences
+    from notewriter.rollouts.shortcuts import preferences
 
     names = names_of(encoder)
     rows, questions = [], []

@@ -20,10 +20,10 @@ from transformers import PreTrainedTokenizerBase
 from trl import ModelConfig, pack_dataset
 from trl.trainer.utils import add_fused_lm_head
 
-from notewriter.artifacts import shortcuts
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, writing
+from notewriter.rollouts import shortcuts
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
@@ -147,7 +147,7 @@ def load(
 
 
 def shortcuts_of(file: Path) -> list[str]:
-    """A line per stage of a file of pairs of which one feature names most chosen sides (`artifacts.shortcuts`)."""
+    """A line per stage of a file of pairs of which one feature names most chosen sides (`rollouts.shortcuts`)."""
     stages: dict[str, list[list[float]]] = {}
     for pair in pairs.stream(file, labelled=True):
         if not (pair["chosen"] and pair["rejected"]):

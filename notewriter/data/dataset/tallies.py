@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from notewriter.artifacts import shortcuts, statistics
+from notewriter.artifacts import statistics
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals
+from notewriter.rollouts import shortcuts
 from notewriter.rollouts.usage import Usage
 
 

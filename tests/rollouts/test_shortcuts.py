@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from notewriter.artifacts.shortcuts import (
+from notewriter.rollouts.shortcuts import (
     FEATURES,
     Separation,
     Side,
