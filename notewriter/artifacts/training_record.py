@@ -36,11 +36,13 @@ class TrainingRecord:
     mix: dict[str, float] = field(default_factory=dict)
     """File -> rows of it per row of data."""
     steps: int | None = None
+    recomputed_layers: int | None = None
+    """How many layers were recomputed at the end, where the run chose (`gradient_checkpointing: auto`)."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
 # What only some methods have.
-_OPTIONAL = {"pairs", "pairs_sha256", "data", "data_sha256", "mix"}
+_OPTIONAL = {"recomputed_layers", "pairs", "pairs_sha256", "data", "data_sha256", "mix"}
 
 
 def read_training_record(folder: Path) -> TrainingRecord | None:
@@ -67,5 +69,5 @@ def write_training_record(folder: Path, record: TrainingRecord) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    values = {key: value for key, value in asdict(record).items() if value or key not in _OPTIONAL}
+    values = {key: value for key, value in asdict(record).items() if value or value == 0 or key not in _OPTIONAL}
     write_json(folder / TRAINING_RECORD, {"schema": TRAINING_SCHEMA, **values})

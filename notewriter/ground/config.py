@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import functools
 import itertools
 import json
 import os
@@ -275,8 +276,10 @@ def _add_option(parser: argparse.ArgumentParser, option: dataclasses.Field[Any],
             # `--a_b` alone switches it on.
             settings |= {"nargs": "?", "const": True, "required": False}
     elif choices := _choices(kind):
-        by_name = {str(choice): choice for choice in choices}
-        settings |= {"choices": choices, "type": lambda text: by_name.get(text, text)}
+        settings |= {"choices": choices, "type": functools.partial(_choice, choices)}
+        if any(choice is True for choice in choices):
+            # `--a_b` alone switches it on.
+            settings |= {"nargs": "?", "const": True, "metavar": f"{{{','.join(map(str, choices)).lower()}}}"}
     elif get_origin(kind) is list:
         # Of TRL's, some have a default that is no list; they take None for it.
         default = None if isinstance(settings.get("default"), str) else settings.get("default")
@@ -329,6 +332,14 @@ def _choices(kind: Any) -> list[Any]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return [each.value for each in kind]
     return list(get_args(kind)) if get_origin(kind) is Literal else []
+
+
+def _choice(choices: list[Any], text: str) -> Any:
+    """The choice that a word on the command line names; true and false may be among them, in any of their spellings."""
+    if any(choice is True for choice in choices):
+        with contextlib.suppress(argparse.ArgumentTypeError):
+            return _truth(text)
+    return {str(choice): choice for choice in choices}.get(text, text)
 
 
 def _truth(text: str) -> bool:

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from annotated_types import Interval
@@ -37,6 +37,9 @@ PLACES = (
 
 LAUNCHED = os.environ.get("ACCELERATE_MIXED_PRECISION")
 """`mixed_precision` of the file that accelerate launched this process with; None without a launch."""
+
+AUTO = "auto"
+"""The value of `gradient_checkpointing` that recomputes what memory forces (`run.recomputation`)."""
 
 DECIDED = (
     "assistant_only_loss",
@@ -157,8 +160,11 @@ class SFTArguments(SharedArguments):
 # Inheriting TrainingArguments would put its defaults before those of TRL's configurations.
 if TYPE_CHECKING:
     _TrainingArguments = TrainingArguments
+    # As TRL has it.
+    _Recomputed = bool
 else:
     _TrainingArguments = object
+    _Recomputed = Literal[True, False, "auto"]
 
 
 @dataclass
@@ -183,6 +189,23 @@ class BatchConfiguration(_TrainingArguments):
             "help": "Keep of every checkpoint but the newest the weights alone, in the type of the base model's: a "
             "sixth of it, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to resume "
             "from. Leave out save_total_limit, which removes whole checkpoints.",
+            "effect": False,
+        },
+    )
+
+    gradient_checkpointing: _Recomputed = field(
+        default=True,
+        metadata={
+            "help": "Recompute layers in the backward pass instead of keeping their insides: all (true), none (false), "
+            "or as many as the GPU's free memory forces (auto). Loss and gradients are the same.",
+            "effect": False,
+        },
+    )
+    memory_share: Annotated[float, Interval(gt=0, le=1)] = field(
+        default=0.9,
+        metadata={
+            "help": "With gradient_checkpointing auto: the share of the GPU's free memory below which the estimated "
+            "peak stays.",
             "effect": False,
         },
     )
@@ -379,6 +402,11 @@ for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
         marked(_kind, _names, **_metadata)
 # Of so many rows KTO estimates its divergence.
 marked(KTOConfiguration, ("per_device_train_batch_size",), effect=True)
+
+
+def recomputes_by_need(training: TrainingArguments) -> bool:
+    """Whether a run recomputes as many layers as memory forces."""
+    return str(training.gradient_checkpointing) == AUTO
 
 
 def format_of(training: TrainingArguments) -> str:

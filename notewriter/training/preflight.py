@@ -90,7 +90,7 @@ def main(argv: list[str]) -> None:
         dataset = check_data(machine, arguments, training, model)
         if shared:
             check_sharing(model)
-        size = cost_model.load_of(trained_apart(sizes_of(dataset), training), shared)
+        size = cost_model.load_of(trained_apart(cost_model.sizes_of(dataset), training), shared)
         if packed:
             with writing(rows.cache()):
                 size = replace(size, rows=len(pack_dataset(dataset.select_columns(["input_ids"]), packed)))
@@ -161,15 +161,6 @@ def check_sharing(model: ModelConfig) -> None:
     network = cost_model.without_weights(model)
     add_fused_lm_head(network)
     prefix_sharing.share_prefixes(network)
-
-
-def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
-    """The tokens of each row of pairs or conversations: those that are not trained, and those of each completion."""
-    if "labels" in dataset.column_names:
-        trained = [sum(label != rows.IGNORED for label in labels) for labels in dataset["labels"]]
-        return [(length - count, count) for length, count in zip(dataset["length"], trained, strict=True)]
-    columns = (dataset[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids"))
-    return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
 
 
 def trained_apart(sizes: list[tuple[int, ...]], training: Configuration) -> list[tuple[int, ...]]:

@@ -25,14 +25,14 @@ each 256.
 
 Beside them, the largest of what each moment needs:
 
-- layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one, or without gradient
-  checkpointing the inside of all: tokens x (10 H + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved
-  tensors; the float32 residual stream of float32 weights under autocast takes 6 H more); with LoRA in float32 under
-  autocast tokens x 8 intermediate (measured on an H200, docs/results/gpu.md: 8.7; probably the gradient of the last
-  linear layer's input, in half precision from the frozen weights and from the adapter, whose is in float32 first); the
-  layers that are gathered,
-  2 (5e8 + L) under ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that
-  are being reduced, 2 x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
+- layer: backward through a layer. What goes into each layer (tokens x H) and the inside of one; of layers that are not
+  recomputed the inside instead, and no further one, since the first layers are recomputed and come last: tokens x (10 H
+  + 2 key-value + 4 intermediate) x 2 (counted in PyTorch's saved tensors; the float32 residual stream of float32
+  weights under autocast takes 6 H more); with LoRA in float32 under autocast tokens x 8 intermediate (measured on an
+  H200, docs/results/gpu.md: 8.7; probably the gradient of the last linear layer's input, in half precision from the
+  frozen weights and from the adapter, whose is in float32 first); the layers that are gathered, 2 (5e8 + L) under
+  ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that are being reduced, 2
+  x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
 - head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
   float32 and in the weights' type, the gathered head under FSDP2 (ZeRO-3 has given it back by then), a tile of at most
   4,096 trained tokens x 32,768 words
@@ -53,6 +53,7 @@ from typing import Annotated, Any, cast
 
 import torch
 from annotated_types import Interval
+from datasets import Dataset
 from peft import get_peft_model
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -69,8 +70,9 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, peak_tflops, per_token, usual_utilization
+from notewriter.training.inputs import rows
 from notewriter.training.model.adapters import adapting
-from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of
+from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of, recomputes_by_need
 from notewriter.training.run.losses import is_reference_free
 
 SHARDING = ("none", "zero2", "zero3", "zero3_offload", "fsdp2")
@@ -247,7 +249,7 @@ def estimate(
     steps = training.max_steps if training.max_steps > 0 else math.ceil(epochs * -(-load.rows // batch))
     share = steps * batch / max(load.rows, 1) if training.max_steps > 0 else epochs
     per_parameter = passes(
-        model.use_peft, recomputed=training.gradient_checkpointing, reference=scores_with_reference(training)
+        model.use_peft, recomputed=bool(training.gradient_checkpointing), reference=scores_with_reference(training)
     )
     if isinstance(training, KTOConfig) and training.loss_type == "kto":
         # The mismatched completions, by the model and by its reference.
@@ -259,12 +261,14 @@ def estimate(
     result: dict[str, Any] = {
         "held": {name: round(value) for name, value in held.items()},
         "moments": {name: round(value) for name, value in moments.items()},
-        "total": round(sum(held.values()) + max(moments.values())),
+        "total": round(total(shape, load, machine, training, model, half)),
         "machine": round(elsewhere),
         "tokens": round(load.forward_tokens * share),
         "steps": steps,
         "operations": operations,
     }
+    if recomputes_by_need(training):
+        result["without_recomputation"] = round(total(shape, load, machine, training, model, half, 0))
     if peak:
         reached = machine.utilization or usual_utilization(peak)
         result["hours"] = operations / (machine.gpus * peak * 1e12 * reached) / 3600
@@ -278,8 +282,12 @@ def memory(
     training: Configuration,
     model: ModelConfig,
     half: bool,
+    recomputed: int | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Bytes of a GPU: what is held throughout, and what each moment needs beside it (formulas above)."""
+    """Bytes of a GPU: what is held throughout, and what each moment needs beside it (formulas above).
+
+    `recomputed` are the layers that are, by default all with gradient checkpointing, and `auto` counts as that.
+    """
     deepspeed, fsdp = machine.sharding.startswith("zero"), machine.sharding == "fsdp2"
     zero3 = machine.sharding.startswith("zero3")
     lora = model.use_peft
@@ -311,13 +319,14 @@ def memory(
         tokens = training.per_device_train_batch_size * training.max_length
     # The residual stream of float32 weights stays in float32 under autocast.
     stream = 4 if width == 4 and not fsdp else compute
+    if recomputed is None:
+        recomputed = shape.layers if training.gradient_checkpointing else 0
     copies = shape.layers * layer * compute if stream > compute and not lora else 0
     inside = tokens * (10 * shape.hidden + 2 * shape.key_value + 4 * shape.intermediate) * compute
     inside += tokens * 6 * shape.hidden if stream > compute else 0
-    if training.gradient_checkpointing:
-        kept, again = tokens * shape.hidden * stream * shape.layers, inside
-    else:
-        kept, again = inside * shape.layers + copies, 0
+    whole_layers = shape.layers - recomputed
+    kept = tokens * shape.hidden * stream * recomputed + (inside + copies / shape.layers) * whole_layers
+    again = 0 if whole_layers else inside
     gathered = compute * (min(shape.layers * layer, REUSE // 2 + layer) if zero3 else 2 * layer if fsdp else 0)
     reduced = compute * (min(BUCKET, shape.trained) if deepspeed else 2 * layer if fsdp and not lora else 0)
     bucket = BUCKET * compute if machine.sharding == "zero2" else 0
@@ -334,6 +343,32 @@ def memory(
         "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,
     }
     return held, moments
+
+
+def total(
+    shape: Shape,
+    load: Load,
+    machine: MachineArguments,
+    training: Configuration,
+    model: ModelConfig,
+    half: bool,
+    recomputed: int | None = None,
+) -> float:
+    """Bytes of a GPU at the peak, as `memory`; what ZeRO-3 with offload holds is in the machine's memory."""
+    held, moments = memory(shape, load, machine, training, model, half, recomputed)
+    if machine.sharding == "zero3_offload":
+        return held["bucket"] + max(moments["layer"], moments["head"], moments["forward"])
+    return sum(held.values()) + max(moments.values())
+
+
+def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
+    """The tokens of each row of pairs, sides or conversations: those that are not trained, then each completion's."""
+    if "labels" in dataset.column_names:
+        trained = [sum(label != rows.IGNORED for label in labels) for labels in dataset["labels"]]
+        return [(length - count, count) for length, count in zip(dataset["length"], trained, strict=True)]
+    sides = ("completion_ids",) if "completion_ids" in dataset.column_names else ("chosen_ids", "rejected_ids")
+    columns = (dataset[name] for name in ("prompt_ids", *sides))
+    return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
 
 
 def scores_with_reference(training: Configuration) -> bool:
@@ -363,6 +398,8 @@ def table(values: dict[str, Any]) -> str:
         for part in ("held", "moments")
     )
     hours = f", {values['hours']:.1f} hours" if "hours" in values else ""
+    if "without_recomputation" in values:
+        moments += f"; without recomputation {values['without_recomputation'] / GIB:.1f}, between which auto chooses"
     machine = f", and {values['machine'] / GIB:.1f} GiB of the machine's for each" if values["machine"] else ""
     return (
         "computed, not measured:\n"

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate import Accelerator
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 from transformers import AutoTokenizer, PreTrainedModel, TrainingArguments
 
 from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_record
@@ -60,6 +62,20 @@ def _is_merged(adapter: Path, folder: Path) -> bool:
     """Whether a folder is what `merge` made of an adapter as it is now."""
     merged_from = folder / MERGED_FROM
     return merged_from.is_file() and merged_from.read_text(encoding="utf-8") == Checkpoint(adapter).fingerprint()
+
+
+def leave_casts_out(model: torch.nn.Module, accelerator: Accelerator) -> None:
+    """Have an adapter take its layer's input as it is where autocast casts it anyway, to half precision.
+
+    PEFT casts it to the adapter's float32 first. Loss and gradients are the same in every bit. Left as they are: kinds
+    of LoRA with a forward of their own (DoRA), and dropout, whose random numbers may depend on the type.
+    """
+    if accelerator.mixed_precision == "no" or accelerator.state.deepspeed_plugin is not None:
+        return
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer) and not layer.lora_variant:
+            dropout = any(isinstance(each, torch.nn.Dropout) for each in layer.lora_dropout.values())
+            layer.cast_input_dtype_enabled = dropout
 
 
 def merge(adapter: Path, output: Path) -> None:

@@ -152,6 +152,7 @@ def record(
         parameters="lora" if model.use_peft else "full",
         hyperparameters=hyperparameters(training, model) | ({"chat_template_kwargs": variables} if variables else {}),
         steps=trainer.state.global_step,
+        recomputed_layers=getattr(trainer, "recomputed", None),
         versions={name: version(name) for name in PACKAGES if find_spec(name)},
         **facts,
     )

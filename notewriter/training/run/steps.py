@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from notewriter.ground.errors import UserError
 from notewriter.training.cost.operations import peak_tflops
 from notewriter.training.run.divergence import last_finite
+from notewriter.training.run.recomputation import RecomputesByNeed
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.throughput import Meter
 
@@ -24,7 +25,7 @@ SKIPPED = 24
 """Steps that float16 may skip one after another: it halves its scale, first 2^16, each time until gradients fit."""
 
 
-class Steps:
+class Steps(RecomputesByNeed):
     """A mixin for a trainer of TRL: its throughput is logged, and it ends at its last step or where it diverges.
 
     It ends before the optimizer takes a step that is not finite. DeepSpeed takes it with the backward: the weights are
@@ -56,7 +57,7 @@ class Steps:
         """Count a batch, train on it, and keep its loss until the step is complete, without waiting for the device."""
         if self.meter is not None:
             self.meter.count(inputs)
-        loss: torch.Tensor = super().training_step(model, inputs, *arguments, **options)  # type: ignore[misc]
+        loss: torch.Tensor = super().training_step(model, inputs, *arguments, **options)
         self.losses = [*getattr(self, "losses", []), loss]
         return loss
 

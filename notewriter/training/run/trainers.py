@@ -1,15 +1,18 @@
 """The trainers of DPO, KTO and SFT: TRL's, with the throughput in their log."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl.trainer import dpo_trainer
 
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.contract import check_methods
+from notewriter.training.cost import cost_model
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
 from notewriter.training.model import adapters, fused_head, generation, weights
@@ -20,8 +23,10 @@ from notewriter.training.options import (
     KTOConfiguration,
     SharedArguments,
     format_of,
+    recomputes_by_need,
 )
 from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
+from notewriter.training.run.recomputation import bare, need_of
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.steps import OnPairs, Steps
 
@@ -73,6 +78,9 @@ def build(
         options = {"prefix_sharing": shared, "reference_cache": Path(arguments.reference_cache).expanduser()}
     check_methods(kind)
     fused_head.score_labels_alone()
+    # TRL's name of its own cache, which nothing reads: ours is keyed by the files (`sharing.reference`). It hashes all
+    # weights in each process.
+    dpo_trainer.hash_module = lambda module: ""
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.
@@ -97,4 +105,10 @@ def build(
     generation.make_savable(trainer.model.generation_config, base)
     paired = isinstance(training, DPOConfiguration)
     trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=paired, shared=shared)
+    adapters.leave_casts_out(trainer.model, trainer.accelerator)
+    if recomputes_by_need(training):
+        sizes = cost_model.sizes_of(datasets["train"])
+        of_base = replace(model, model_name_or_path=base)
+        needed = need_of(sizes, shared, training, of_base, trainer.accelerator)
+        trainer.recompute_by_need(bare(trainer), needed, training.memory_share)
     return trainer

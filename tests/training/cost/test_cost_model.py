@@ -322,3 +322,26 @@ def test_the_weights_of_a_quantized_model_take_what_is_estimated(tmp_path: Path)
     estimate = (shape.parameters - shape.linear) * 2 + compressed * shape.linear
     # Of quantized weights, transformers counts the bytes without the scales.
     assert loaded.get_memory_footprint(return_buffers=False) == pytest.approx(estimate - scales, rel=1e-3)
+
+
+def test_each_layer_that_is_not_recomputed_keeps_its_inside_in_place_of_its_input() -> None:
+    def total(recomputed: int | None) -> float:
+        training = DPOConfiguration("run", per_device_train_batch_size=1, gradient_checkpointing="auto")
+        model = ModelConfig(model_name_or_path="qwen", dtype="bfloat16", use_peft=True)
+        machine = cost_model.MachineArguments()
+        shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS}))
+        return cost_model.total(shape, LOAD, machine, training, model, True, recomputed)
+
+    # By default all, as the estimate for hours.
+    assert total(None) == total(28)
+    # The first layers are recomputed, when the insides of the others are free: there is none beside.
+    assert total(26) - total(27) == total(0) - total(1) == 2 * INSIDE - 2 * TOKENS * 3584
+    assert total(27) == total(28) + (total(0) - total(1)) - 2 * INSIDE
+
+
+def test_by_need_the_estimate_says_what_lies_between() -> None:
+    options = {"dtype": "bfloat16", "lora": True}
+    by_need, none = (estimated("none", 1, gradient_checkpointing=each, **options) for each in ("auto", False))
+    assert by_need["without_recomputation"] == none["total"]
+    assert "; without recomputation" in cost_model.table(by_need)
+    assert "; without recomputation" not in cost_model.table(none)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trl.kernels import chunked_logprob
-from trl.trainer import utils
+from trl.trainer import dpo_trainer, utils
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.ground.errors import UserError
-from notewriter.training import sft
+from notewriter.training import dpo, sft
 from notewriter.training.model import fused_head
 from notewriter.training.model.fused_head import scores_labels_alone
 from notewriter.training.run.trainers import (
@@ -83,3 +83,17 @@ def test_a_library_without_the_function_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fused_head, "THEIRS", None)
     with pytest.raises(UserError, match=r"trl .*: has no trl.trainer.utils._use_triton.*constraints.txt"):
         fused_head.score_labels_alone()
+
+
+@pytest.mark.parametrize("changes", [{"loss_type": "simpo"}, {"precompute_ref_log_probs": True}])
+def test_no_weight_is_hashed_for_a_cache_that_nothing_reads(
+    changes: dict[str, object],
+    four_steps: Callable[..., list[str]],
+    write_pairs: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[torch.nn.Module] = []
+    monkeypatch.setattr(dpo_trainer, "hash_module", hashed.append)
+    dpo.main(four_steps(pairs=write_pairs(), reference_cache=tmp_path / "cache", max_steps=1, **changes))
+    assert not hashed
