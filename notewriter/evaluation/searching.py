@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from annotated_types import Interval, MinLen
 from tqdm import tqdm
@@ -23,7 +23,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import kinds_in
-from notewriter.ground.records import Question, SearchPart
+from notewriter.ground.records import Passage, Question, SearchPart
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import Chain, Part, parts_of
 from notewriter.rollouts.identity import open_run
@@ -68,6 +68,8 @@ class Searched(TypedDict):
     passages: list[str]
     seconds: float
     parts: list[SearchPart]
+    gold: NotRequired[list[str]]
+    """For a question with supporting facts alone: the first passage found that holds each, or the fact itself."""
 
 
 def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
@@ -98,11 +100,13 @@ def evaluate_chains(
         raise UserError(f"both chains and {given[0]} are set; give only one of them")
     chains = read_chains(wanted.chains)
     depths = sorted(set(wanted.depths))
-    questions = [question for question in load_selected(arguments) if question.supporting_ids]
+    questions = [
+        question for question in load_selected(arguments) if question.supporting_ids or question.supporting_facts
+    ]
     if not questions:
         raise UserError(
-            f"{arguments.path}: no question names its supporting passages; choose a dataset that does, such as "
-            "hotpotqa, 2wikimultihopqa, musique or a jsonl file with supporting_ids"
+            f"{arguments.path}: no question names its supporting passages or facts; choose a dataset that does, such "
+            "as hotpotqa, 2wikimultihopqa, musique or a jsonl file with supporting_ids or supporting_facts"
         )
     config = {each.name: getattr(arguments, each.name) for each in fields(QuestionArguments)}
     config |= {"chains": chains, "depths": wanted.depths}
@@ -166,9 +170,17 @@ async def search_all(
                 seconds = round(time.perf_counter() - start, 6)
                 ids = [passage.id for passage in result.passages]
                 line = Searched(chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts)
+                if not question.supporting_ids:
+                    line["gold"] = _holding(question.supporting_facts, result.passages)
                 journal.append(dict(line))
     finally:
         await chain.close()
+
+
+def _holding(facts: Sequence[str], passages: Sequence[Passage]) -> list[str]:
+    """The ids of the first passages that hold each fact; a fact that none holds stands for its passage."""
+    ids = [next((passage.id for passage in passages if fact in passage.text), fact) for fact in facts]
+    return list(dict.fromkeys(ids))
 
 
 def results_of(
@@ -184,7 +196,7 @@ def results_of(
     for name in chains:
         of_chain = [searches[name, question.id] for question in questions]
         rows = [
-            measures(search["passages"], question.supporting_ids, depths)
+            measures(search["passages"], question.supporting_ids or search.get("gold", ()), depths)
             for search, question in zip(of_chain, questions, strict=True)
         ]
         scores = {measure: [row[measure] for row in rows] for measure in rows[0]}

@@ -1,6 +1,7 @@
 """`notewriter evaluate --chains`: quality and latency of any chain of retrievers, resumed after a kill."""
 
 import json
+from pathlib import Path
 
 import pytest
 from fake_endpoint import fake_endpoint
@@ -135,3 +136,17 @@ def test_questions_without_supporting_passages_are_refused(run, world, tmp_path)
     (tmp_path / "questions.jsonl").write_text('{"id": "q", "question": "Who?", "answers": ["Mira"]}\n')
     with pytest.raises(UserError, match="no question names its supporting passages"):
         run(path=str(tmp_path / "questions.jsonl"), chains=chains(world))
+
+
+def test_supporting_facts_alone_say_which_passages_are_needed(run, world, tmp_path):
+    """As in an evaluation: a passage is needed that holds a fact, and a fact that none holds was not found."""
+    questions = [json.loads(line) for line in Path(world["path"]).read_text().splitlines()]
+    by_ids = run(chains={"bm25": {"index": world["index"]}}, depths=[3])
+    of_ids = json.loads((by_ids / "retrieval.json").read_text())["chains"]["bm25"]["measures"]["recall@3"]
+    path = tmp_path / "facts.jsonl"
+    path.write_text("".join(json.dumps(each | {"supporting_ids": []}) + "\n" for each in questions))
+    folder = run(
+        path=str(path), chains={"bm25": {"index": world["index"]}}, depths=[3], output_dir=str(tmp_path / "by facts")
+    )
+    of_facts = json.loads((folder / "retrieval.json").read_text())["chains"]["bm25"]["measures"]["recall@3"]
+    assert of_facts["mean"] == of_ids["mean"] > 0
