@@ -64,8 +64,10 @@ COMMANDS = {
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
 }
 
+RENAMED = {"page": "app"}
+"""A command's earlier name, which still works -> its name."""
+
 SUCCESSORS = {
-    "page": "notewriter app",
     "pages": "notewriter fetch pages",
     "reproduce": "notewriter table FILE --make true",
     "results": "notewriter table FILE --output PAGE.md",
@@ -114,6 +116,9 @@ def _dispatch() -> None:
         sys.stdout.write(FIRST)
         return
     name, *rest = sys.argv[1:]
+    if name in RENAMED:
+        sys.stderr.write(f"notewriter {name} is called notewriter {RENAMED[name]} now\n")
+        name = RENAMED[name]
     if name in {"-h", "--help"}:
         sys.stdout.write(_help())
     elif name == "--version":

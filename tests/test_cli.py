@@ -178,10 +178,10 @@ def test_an_unknown_command(run):
     assert complains(run("evalute"), "unknown command 'evalute'; did you mean evaluate?")
 
 
-@pytest.mark.parametrize(("name", "successor"), cli.SUCCESSORS.items())
-def test_a_command_of_before_names_what_took_its_place(run, name, successor):
-    assert complains(run(name, "--dataset", "frames"), f"{name} is no command any more; use: {successor}")
-    assert name not in cli.COMMANDS and successor.split()[1] in cli.COMMANDS
+def test_an_earlier_name_of_a_command_works_and_names_the_new_one(run):
+    code, out, err = run("page", "--help")
+    assert (code, out.startswith("usage: notewriter app")) == (0, True)
+    assert err == "notewriter page is called notewriter app now\n"
 
 
 @pytest.mark.parametrize(
