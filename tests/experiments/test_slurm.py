@@ -349,8 +349,10 @@ def notice(tmp_path):
             "scontrol": """[[ $1 != show ]] || { echo n1; exit; }
                 [[ ! -e running ]] || echo early >>requeued
                 echo "$@" >>requeued""",
-            # Its ranks end at the signal that the job script sends them.
-            "srun": """trap 'kill $child; exit 75' USR1
+            "squeue": "echo RUNNING",
+            # The step that waits for a preemption ends with its input, ranks at the signal that the job script sends.
+            "srun": """[[ $* != *"echo told"* ]] || { read; exit; }
+                trap 'kill $child; exit 75' USR1
                 sleep 30 & child=$!
                 echo $$ >step; touch begun; wait""",
             "scancel": "kill -USR1 $(cat step)",
