@@ -1,6 +1,7 @@
 """A language model of two layers with a tokenizer of its own, and pairs that it can be trained on in seconds."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -45,8 +46,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     """DeepSpeed's compiled operators are kept between runs; a launch that was killed left a lock, which is removed."""
     folder = config.rootpath / ".cache/torch_extensions"
-    # A folder for each torch and DeepSpeed, which do not ask what has compiled what they find.
-    versions = "-".join(f"{name}-{version(name)}" for name in ("torch", "deepspeed") if find_spec(name))
+    # A folder for each Python, torch and DeepSpeed, which do not ask what has compiled what they find.
+    packages = [f"{name}-{version(name)}" for name in ("torch", "deepspeed") if find_spec(name)]
+    versions = "-".join([sys.implementation.cache_tag, *packages])
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder / versions)
     if not hasattr(config, "workerinput"):
         for lock in folder.glob("*/*/lock"):
