@@ -153,7 +153,10 @@ def _name_of(hint: Any) -> str:
     if get_origin(hint) in (Annotated, Required, NotRequired):
         return _name_of(parts[0])
     if get_origin(hint) in (Union, UnionType):
-        return " | ".join("None" if part is NoneType else _name_of(part) for part in parts)
+        return " | ".join(dict.fromkeys("None" if part is NoneType else _name_of(part) for part in parts))
     if parts and isinstance(origin := get_origin(hint), type):
         return f"{origin.__name__}[{', '.join('...' if part is ... else _name_of(part) for part in parts)}]"
+    if is_dataclass(hint) or is_typeddict(hint):
+        # As those who wrote the file know it; our classes' names are not theirs.
+        return f"object of kind {tag}" if is_dataclass(hint) and (tag := _tag_of(hint)) else "object"
     return str(getattr(hint, "__name__", hint))

@@ -241,6 +241,8 @@ _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", 
 """Where servers put the thought that they cut off a message."""
 
 _SPOKEN, _THOUGHT_PARTS = ("text", "output_text"), ("thinking", "reasoning", "thought", "reasoning_content")
+_CITED = "reference"
+"""The type of Mistral's parts with the numbers of the sources of the text before them, and no words."""
 
 
 def _parts(content: Any) -> tuple[str, str]:
@@ -260,7 +262,7 @@ def _parts(content: Any) -> tuple[str, str]:
             spoken.append(_words(part))
         elif kind in _THOUGHT_PARTS:
             thoughts.append(_words(part))
-        else:
+        elif kind != _CITED:
             raise NoAnswer(f"the reply has a part of type {kind!r}: {_words(part)}", of_prompt=kind == "refusal")
     return "".join(spoken), "".join(thoughts)
 

@@ -10,8 +10,8 @@ from notewriter.models.checkpoint import load
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-LINE = "Who built the mill?"
-"""A text whose tokens are compared."""
+LINES = ("Who built the mill?", "  It has  12,345 steps.\n\n\tWhen?", "ﬁrst, café é ２½…", "水车是谁建的？")
+"""Texts whose tokens are compared: spaces, digits, line ends, what NFC and NFKC change, and another script."""
 
 PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 """The names of classes that take tokenizer.json as it is begin with one of these."""
@@ -50,19 +50,20 @@ def check_class(tokenizer: "PreTrainedTokenizerBase", name: str, revision: str |
     file = cached_file(name, "tokenizer.json", revision=revision, _raise_exceptions_for_missing_entries=False)
     if file is None:
         return
-    expected = Tokenizer.from_file(str(file)).encode(LINE, add_special_tokens=False).ids
-    try:
-        made = tokenizer.encode(LINE, add_special_tokens=False)
-        became = f"becomes {tokenizer.decode(made)!r}"
-    # The library's own errors have no other class.
-    except Exception as error:
-        made, became = None, f"is refused: {one_line(error)}"
-    if made != expected:
-        raise UserError(
-            f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has ({LINE!r} "
-            f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or take the "
-            "tokenizer of this kind of model"
-        )
+    whole = Tokenizer.from_file(str(file))
+    for line in LINES:
+        try:
+            made = tokenizer.encode(line, add_special_tokens=False)
+            became = f"becomes {tokenizer.decode(made)!r}"
+        # The library's own errors have no other class.
+        except Exception as error:
+            made, became = None, f"is refused: {one_line(error)}"
+        if made != whole.encode(line, add_special_tokens=False).ids:
+            raise UserError(
+                f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has ({line!r} "
+                f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or take the "
+                "tokenizer of this kind of model"
+            )
 
 
 def check_served(name: str) -> None:

@@ -165,7 +165,7 @@ def test_a_damaged_file_is_told_and_the_others_are_shown(tmp_path, watch):
         ("trainer_state", '{"log_history": [{"step": 1, "loss": [1]}]}', "log_history[0]: loss must be float, not [1]"),
         ("trainer_state", '{"log_history": [{"step": "one"}]}', "log_history[0]: step must be int, not 'one'"),
         ("trainer_state", '{"log_history": [{"step": 1, "loss": 1%s}]}' % ("0" * 400), "loss must be float"),
-        ("trainer_state", "[]", "must be State, not []"),
+        ("trainer_state", "[]", "must be object, not []"),
         ("costs", "{}", "has the schema None"),
         ("stats", '"text"', "is not the statistics of training data"),
     ],

@@ -35,7 +35,7 @@ def test_a_journal_is_read_in_the_order_of_the_questions(tmp_path):
     [
         ({"rows": [row(0) | {"stage": 3}]}, r"rollouts\.jsonl:1: rows\[0\]: stage must be str, not 3"),
         ({"rows": [row(0) | {"top_k": "five"}]}, r"rows\[0\]: top_k must be int \| None, not 'five'"),
-        ({"rows": [row(0) | {"chosen": ["x"]}]}, r"rows\[0\]: chosen\[0\] must be Message, not 'x'"),
+        ({"rows": [row(0) | {"chosen": ["x"]}]}, r"rows\[0\]: chosen\[0\] must be object, not 'x'"),
         ({"unreadable": [{"stage": "s"}]}, r"unreadable\[0\] has no 'replies'"),
         ({"traces": [{}]}, r"traces\[0\] has no 'question_id'"),
     ],

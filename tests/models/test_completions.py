@@ -279,6 +279,7 @@ async def test_a_server_that_takes_every_reply_for_a_thought_ends_the_run(connec
         (reply("Mira", reasoning=None, reasoning_content=""), "Mira", ""),
         (reply("Mira", reasoning_details=[{"type": "reasoning.summary", "summary": "She."}]), "Mira", "She."),
         (reply([{"type": "text", "text": "Mi"}, {"type": "text", "text": "ra"}]), "Mira", ""),
+        (reply([{"type": "text", "text": "Mira"}, {"type": "reference", "reference_ids": [2]}]), "Mira", ""),
         (
             reply(
                 [
