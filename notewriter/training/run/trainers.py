@@ -8,14 +8,13 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
-from trl.trainer import dpo_trainer
 
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.contract import check_methods
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
-from notewriter.training.model import adapters, fused_head, generation, weights
+from notewriter.training.model import adapters, generation, trl_functions, weights
 from notewriter.training.options import (
     Configuration,
     DPOArguments,
@@ -77,10 +76,7 @@ def build(
         kind, columns, shared = MeteredDPOTrainer, PAIR_COLUMNS, arguments.prefix_sharing
         options = {"prefix_sharing": shared, "reference_cache": Path(arguments.reference_cache).expanduser()}
     check_methods(kind)
-    fused_head.score_labels_alone()
-    # TRL's name of its own cache, which nothing reads: ours is keyed by the files (`sharing.reference`). It hashes all
-    # weights in each process.
-    dpo_trainer.hash_module = lambda module: ""
+    trl_functions.replace_functions()
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # Before a LoRA adapter is drawn, so that every process draws the same one.

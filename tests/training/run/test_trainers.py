@@ -13,8 +13,8 @@ from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, sft
-from notewriter.training.model import fused_head
-from notewriter.training.model.fused_head import scores_labels_alone
+from notewriter.training.model import trl_functions
+from notewriter.training.model.trl_functions import scores_labels_alone
 from notewriter.training.run.trainers import (
     MeteredDPOTrainer,
     MeteredKTOTrainer,
@@ -80,9 +80,9 @@ def test_training_has_the_head_do_so(
 
 
 def test_a_library_without_the_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_head, "THEIRS", None)
+    monkeypatch.delattr(utils, "_use_triton")
     with pytest.raises(UserError, match=r"trl .*: has no trl.trainer.utils._use_triton.*constraints.txt"):
-        fused_head.score_labels_alone()
+        trl_functions.replace_functions()
 
 
 @pytest.mark.parametrize("changes", [{"loss_type": "simpo"}, {"precompute_ref_log_probs": True}])
