@@ -46,7 +46,7 @@ def _choose(trainer: Trainer, folder: Path, model: torch.nn.Module, trained: dic
     saved = _shapes(folder)
     if isinstance(model, PeftModel):
         for name, parameter in trained.items():
-            if ".lora_" in name and name.endswith(".weight") and saved.get(name) != _shape(parameter):
+            if ".lora_" in name and saved.get(name) != _shape(parameter):
                 raise UserError(
                     f"{folder}: {name} has the shape {saved.get(name, 'of nothing')} in the files and "
                     f"{_shape(parameter)} in memory; {REMEDY}"
@@ -63,7 +63,8 @@ def _saved_name(name: str) -> str:
     """The name in the files of a parameter, which PEFT's begin with the adapter's in them and FSDP's with its own."""
     for inner in (".default", ".modules_to_save", "_fsdp_wrapped_module.", "_orig_mod."):
         name = name.replace(inner, "")
-    return name
+    # PEFT saves DoRA's magnitudes under the name of their module.
+    return name.replace(".lora_magnitude_vector.weight", ".lora_magnitude_vector")
 
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
