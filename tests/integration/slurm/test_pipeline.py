@@ -55,7 +55,8 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
         {
             "title": "count",
             # It needs a file that is not there at first.
-            "command": "bash -c 'cat {{ output_dir }}/missing && touch {{ output_dir }}/counted'",
+            "command": "bash -c 'cat {{ output_dir }}/missing && touch {{ output_dir }}/counted || "
+            "{ echo error: nothing to count; exit 1; }'",
             "result": "{{ output_dir }}/counted",
         },
         {
@@ -73,7 +74,7 @@ def test_a_pipeline_runs_as_jobs_and_what_failed_is_submitted_again(
 
     first = run_to_the_end(pipeline, cluster_env)
     assert first["generate a world"].startswith("finished")
-    assert first["count"].startswith("failed: ") and "02-count.log" in first["count"]
+    assert first["count"].startswith("failed: nothing to count") and "02-count.log" in first["count"]
     assert first["train"].startswith("cancelled before it started")
     assert "No such file" in (run / "logs/02-count.log").read_text()
 
