@@ -20,7 +20,7 @@ EXTRAS := deepspeed,wandb,dense,corpora,serve,docs,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
-# A process a core, and half as many again for integration tests; each has whole files of tests (tests/conftest.py).
+# A process a core; each has whole files of tests (tests/conftest.py).
 PYTEST := .venv/bin/pytest --numprocesses auto --no-loadscope-reorder --durations 20
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check

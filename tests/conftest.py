@@ -38,11 +38,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlace:
     return ByPlace(config, log)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Three processes on two cores for integration tests, which wait a third of their time; or a process a core."""
-    return (os.cpu_count() or 2) * 3 // 2 if config.option.markexpr == "integration" else None
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """DeepSpeed's compiled operators are kept between runs; a launch that was killed left a lock, which is removed."""
     folder = config.rootpath / ".cache/torch_extensions"
