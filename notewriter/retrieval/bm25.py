@@ -33,7 +33,7 @@ import shutil
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
@@ -241,10 +241,11 @@ class BM25:
     def _best(self, wanted: list[tuple[str, str]], words: list[str], top_k: int, scope: Scope | None) -> list[int]:
         """Positions of the best passages; without the postings of frequent words where the others decide."""
         if self._frequent is not None and top_k <= MOST_BY_TABLE:
-            for share in frequent_words.SHARES:
-                frequent = self._frequent.above(share, words)
-                others = [each for each in wanted if each not in {("contents", word) for word in frequent}]
-                if frequent and others:
+            # Where two shares leave out the same words, the second search would end as the first.
+            left_out = dict.fromkeys(tuple(self._frequent.above(share, words)) for share in frequent_words.SHARES)
+            for frequent in filter(None, left_out):
+                others = [each for each in wanted if each[0] != "contents" or each[1] not in frequent]
+                if others:
                     query, limit = self._query(others, scope), CANDIDATES + 10 * top_k
                     best = _surely_best(*self._hits(query, limit), limit, frequent, self._frequent, top_k)
                     if best is not None:
@@ -291,7 +292,7 @@ def _surely_best(
     scores: "NDArray[np.float64]",
     positions: "NDArray[np.int64]",
     limit: int,
-    frequent: list[str],
+    frequent: Sequence[str],
     table: frequent_words.FrequentWords,
     top_k: int,
 ) -> list[int] | None:
