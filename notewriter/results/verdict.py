@@ -1,12 +1,18 @@
 """What a comparison says in one sentence, from the intervals and p-values of its tables."""
 
+import math
 from collections.abc import Mapping
 
+from notewriter.artifacts.run_folder import CONFIG
 from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.evaluation.controls import CONTENDERS, SENTENCES
 from notewriter.evaluation.notes import FACTS, WORDS
 from notewriter.results.compare import Comparison, Paired, is_sure
+from notewriter.results.origins import origins_of, statistics_of
 from notewriter.results.runs import Run
+
+LEARNT = 400
+"""Questions to learn from up to which a model of 135M was seen to gain from more (docs/results/worth.md)."""
 
 
 def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[str, Comparison]) -> str:
@@ -22,7 +28,8 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
         against: control -> its notes beside those of the run after, with corrected p-values; may be empty.
 
     Returns:
-        A sentence; empty without a score in common.
+        A sentence, and where it is not that training helped, what there was too little of; empty without a score in
+        common.
     """
     measure = next((name for name in (FACTS, *HEADLINE) if name in comparison), None)
     if measure is None:
@@ -36,7 +43,8 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
     if best and is_sure(FACTS, against[best][FACTS]) and against[best][FACTS].difference.mean < 0:
         fewer = against[best][FACTS].difference.text(sign="+")
         what = "this model" if trained else name
-        return f"Do not use {what}: its notes hold fewer facts than {SENTENCES[best]} ({best}: {fewer}); {than_before}."
+        said = f"Do not use {what}: its notes hold fewer facts than {SENTENCES[best]} ({best}: {fewer}); {than_before}."
+        return said + _too_few(after, trained)
     if not is_sure(measure, gain):
         opening = f"Nothing shows that {'training helped' if trained else f'{name} is better'}"
     elif gain.difference.mean > 0:
@@ -44,10 +52,50 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
     else:
         opening = "Training hurt" if trained else f"{name} is worse"
     if not best:
-        return f"{opening}: {than_before}."
+        return f"{opening}: {than_before}.{_too_few(after, trained, (measure, gain))}"
     beyond = against[best][FACTS]
     chance = "" if is_sure(FACTS, beyond) else ", which may be chance"
-    return f"{opening}: {than_before}, and {_more('', beyond, f'the best note without a model ({best})')}{chance}."
+    said = f"{opening}: {than_before}, and {_more('', beyond, f'the best note without a model ({best})')}{chance}."
+    return said + _too_few(after, trained, (measure, gain), (FACTS, beyond))
+
+
+def _too_few(after: Run, trained: bool, *differences: tuple[str, Paired]) -> str:
+    """How many more questions there have to be: to tell the differences from chance, and to learn from.
+
+    An interval over n times as many questions is about as wide as one over the square root of n, so that the nearest
+    difference that is not sure yet tells how many questions would show it if it stays what it is.
+    """
+    unsure = [each for _, each in differences if each.difference.mean and not each.difference.excludes_zero]
+    if differences and not unsure and all(each.difference.mean > 0 for _, each in differences):
+        return ""
+    said = ""
+    if unsure:
+        nearest = min(unsure, key=_questions_to_tell)
+        said = (
+            f" {nearest.questions:,} questions are few to judge by: if it stays at {nearest.difference.mean:+.3f}, a "
+            f"difference is told from chance with about {_questions_to_tell(nearest):,}."
+        )
+    if trained and (asked := _learnt_from(after)) and asked < LEARNT:
+        said += (
+            f" It learnt from {asked:,} questions, which are few: with {LEARNT - asked:,} more there would be the "
+            f"{LEARNT} up to which notes were seen to gain (docs/worth.md)."
+        )
+    return said
+
+
+def _questions_to_tell(paired: Paired) -> int:
+    """The questions over which an interval around this difference would end at zero."""
+    difference = paired.difference
+    reach = difference.mean - difference.low if difference.mean > 0 else difference.high - difference.mean
+    return math.ceil(paired.questions * (reach / difference.mean) ** 2)
+
+
+def _learnt_from(run: Run) -> int:
+    """The questions of the data that a run's model was trained on; 0 where no record tells."""
+    if not (run.folder / CONFIG).is_file():
+        return 0
+    made = statistics_of(origins_of(run.folder).data)
+    return sum(count for _, record in made if isinstance(count := record.get("questions"), int))
 
 
 def best_contender(against: Mapping[str, Comparison]) -> str | None:

@@ -41,7 +41,8 @@ def controls(mean, reach, p_value=0.01):
             paired(0.12, 0.05),
             controls(0.05, 0.2),
             "Training helped: notes hold 0.120 more of the facts than before [+0.070, +0.170], and 0.050 more than the "
-            "best note without a model (overlap) [-0.150, +0.250], which may be chance.",
+            "best note without a model (overlap) [-0.150, +0.250], which may be chance. 100 questions are few to judge "
+            "by: if it stays at +0.050, a difference is told from chance with about 1,600.",
         ),
         (
             paired(0.12, 0.05),
@@ -53,7 +54,8 @@ def controls(mean, reach, p_value=0.01):
         (
             paired(0.02, 0.05, p_value=0.6),
             {},
-            "Nothing shows that training helped: notes hold 0.020 more of the facts than before [-0.030, +0.070].",
+            "Nothing shows that training helped: notes hold 0.020 more of the facts than before [-0.030, +0.070]. 100 "
+            "questions are few to judge by: if it stays at +0.020, a difference is told from chance with about 625.",
         ),
         (
             # The interval alone excludes zero.
@@ -70,6 +72,23 @@ def controls(mean, reach, p_value=0.01):
 )
 def test_the_intervals_of_the_tables_decide_what_is_said(runs, gain, beside, sentence):
     assert verdict(*runs, {"note_fact_recall": gain, "f1": paired(0.0, 0.1)}, beside) == sentence
+
+
+def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need_more(runs, tmp_path):
+    """As the records beside its checkpoint, and beside the data of that, tell."""
+    checkpoint, pairs = tmp_path / "checkpoint", tmp_path / "pairs"
+    for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, {"pairs": pairs}), (pairs, {})):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in config.items()) or "{}\n")
+    (pairs / "stats.json").write_text('{"questions": 25, "pairs": {"train": 84, "dev": 0}}')
+    worse, better = ({"note_fact_recall": paired(mean, 0.05)} for mean in (-0.12, 0.12))
+    few = (
+        " It learnt from 25 questions, which are few: with 375 more there would be the 400 up to which notes were seen "
+        "to gain (docs/worth.md)."
+    )
+    assert verdict(*runs, worse, {}).endswith(f"than before [-0.170, -0.070].{few}")
+    assert verdict(*runs, better, controls(-0.19, 0.1)).endswith(few)
+    assert few not in verdict(*runs, better, controls(0.05, 0.02))
 
 
 def test_longer_notes_are_said_to_be_longer(runs):
