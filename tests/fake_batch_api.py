@@ -26,13 +26,14 @@ class FakeBatchApi:
     `polls` is how often a batch is looked at before it ends, with `end` as its status. With `empty_files` it also has
     the output and error files that have no lines. `outcome` makes the line for a
     request's custom id and body, or None to leave it out. `faults` are answered before anything else, once each, to
-    the first request whose method and path begin with the key.
+    the first request whose method and path begin with the key. `at_once` is the reply to a request outside of batches.
     """
 
     base_url: str = ""
     polls: int = 0
     end: str = "completed"
     empty_files: bool = False
+    at_once: str = ""
     outcome: Callable[[str, dict[str, Any]], Line | None] | None = None
     faults: list[tuple[str, Answer]] = field(default_factory=list)
     files: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class FakeBatchApi:
             return self.state(id)
         if call.startswith("GET /files/") and call.endswith("/content"):
             return Answer(body=self.outputs[call.split("/")[2]], headers={"Content-Type": "application/octet-stream"})
+        if call == "POST /chat/completions" and self.at_once:
+            return json.loads(completion(request.json, self.at_once, "fake"))
         return Answer(404, {"error": {"message": f"unknown: {call}"}})
 
     def state(self, id: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from notewriter.artifacts.traces import Generation, Retrieval, Step, Trace, Written
 from notewriter.evaluation.evidence import turns_of
 from notewriter.methods import stages
+from notewriter.models.thoughts import without_thinking
 from notewriter.rollouts.extraction import named_in
-from notewriter.rollouts.parsing import parse_note, without_thinking
+from notewriter.rollouts.parsing import parse_note
 
 OBSERVATION_WORDS = 1000
 """Longest observation that the judge of chains is shown, in words; what is cut is marked."""

@@ -33,6 +33,7 @@ from notewriter.models.completions import (
     NoAnswer,
     Unfinished,
     ask,
+    counts_tokens,
     is_finished,
     kept_apart,
     read,
@@ -41,8 +42,9 @@ from notewriter.models.completions import (
 )
 from notewriter.models.connection import UnreadableReply, connect, is_gone, is_transient, reason, rejected_key, retrying
 from notewriter.models.dialects import NEUTRAL_AT, NOT_TAKEN_BY, PARAMETERS, in_words, known_dialect
-from notewriter.models.prices import Reserve, for_free
+from notewriter.models.prices import BYTES_A_TOKEN, Reserve, for_free
 from notewriter.models.replicas import Replica, Replicas
+from notewriter.models.thoughts import ends_opened_thought, is_unmarked, opens_thought
 
 if TYPE_CHECKING:
     import openai
@@ -65,6 +67,12 @@ Those of a prompt for its length or for what it says do not count.
 
 MOST_OPENINGS = 1024
 """So many prompts of texts that are being continued are kept; each is asked for again when it is needed."""
+
+TRIAL = "Reply with one word: yes"
+"""A prompt by which it is seen whether an endpoint takes requests, and how its replies begin."""
+
+TRIAL_TOKENS = 1024
+"""The least room for its reply where it is to be seen whether that ends a thought which the chat template began."""
 
 _TOO_LONG = re.compile(
     r"context[ _-](length|window|size|limit)|(too|longer) (long|than)|too large for model|reduce the length"
@@ -190,7 +198,7 @@ class Client:
         self._replicas = Replicas(replicas, revive)
         self._supports_schemas = True
         self._openings: dict[str, str] = {}
-        self._opening: str | None = None
+        self._opens_thoughts: bool | None = None
         self._says_prompts, self._parts_thoughts = True, False
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -209,21 +217,35 @@ class Client:
         replica, whose prefix cache contains their common prefix, and to another one only if it is down. Each
         request waits for `reserve`, and its reply is paid there even if it is of no use.
 
+        A reply that was cut within a thought which the chat template had begun has no mark of it: it is all thought.
+
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422), or its reply is no answer.
             UserError: the endpoint cannot be reached after all attempts, or rejects the key or the model, or has
                 refused `REFUSALS` requests in a row, or the call could exceed the budget.
         """
-        key = cache_key(self.endpoint, messages, sampling, sample)
+        call = _Call(messages, sampling, cache_key(self.endpoint, messages, sampling, sample), reserve)
+        completion = await self._cached_or_asked(call, affinity)
+        continues = sampling.continues or messages[-1]["role"] == "assistant"
+        if sampling.raw or continues or completion.thought:
+            return completion
+        if ends_opened_thought(completion.text):
+            self._opens_thoughts = True
+        cut = completion.finish_reason == "length" and completion.text and is_unmarked(completion.text)
+        if cut and await self._opens(call):
+            return replace(completion, text="", thought=completion.text)
+        return completion
+
+    async def _cached_or_asked(self, call: _Call, affinity: str) -> Completion:
         # Of identical concurrent calls one is sent; the others wait and find the reply in the cache.
-        lock = self._in_flight.setdefault(key, asyncio.Lock())
+        lock = self._in_flight.setdefault(call.key, asyncio.Lock())
         async with lock:
-            if self._cache is not None and (cached := self._cache.get(key)) and is_finished(cached):
+            if self._cache is not None and (cached := self._cache.get(call.key)) and is_finished(cached):
                 self.replies[affinity] += 1
                 return cached
             async with self._slots:
                 try:
-                    completion = await self._ask_until_answered(_Call(messages, sampling, key, reserve), affinity)
+                    completion = await self._ask_until_answered(call, affinity)
                 except RequestRefused as refusal:
                     self._count_refusal(refusal)
                     raise
@@ -233,8 +255,8 @@ class Client:
             self.answered += 1
             self.replies[affinity] += 1
             if self._cache is not None:
-                self._cache.put(key, completion)
-            self._forget(key)
+                self._cache.put(call.key, completion)
+            self._forget(call.key)
         return completion
 
     def _forget(self, key: str) -> None:
@@ -253,35 +275,45 @@ class Client:
                 "kept: correct what it names, and run the same command again with --retry_errors"
             ) from refusal
 
-    async def opening(self, messages: list[Message], reserve: Reserve = for_free) -> str:
-        """The prompt that the server makes of a chat, as far as vLLM says it; asked once, with this chat.
+    async def _opens(self, call: _Call) -> bool:
+        """Whether the chat template begins a thought in the prompt of a call whose reply was cut; found out once.
 
-        Empty where it is not known: behind other servers and in batches, and where a message is continued.
-
-        Raises:
-            UserError: the endpoint cannot be reached after all attempts.
+        vLLM says what it made of the chat. Elsewhere the reply to `TRIAL` shows it, which goes through no batch.
         """
-        if self.endpoint.batch or self._owners != {"vllm"} or messages[-1]["role"] == "assistant":
-            return ""
         async with self._in_flight.setdefault("opening", asyncio.Lock()):
-            if self._opening is None:
-                self._opening = await self._ask_for_opening(_Call(messages, Sampling(max_tokens=1), "", reserve))
-        return self._opening
+            if self._opens_thoughts is None:
+                prompt = None
+                if self._owners == {"vllm"}:
+                    first = await self._ask_first(call._replace(sampling=Sampling(max_tokens=1)), continuation.FIRST)
+                    prompt = continuation.opening_of(first)
+                self._opens_thoughts = opens_thought(prompt) if prompt else await self._shows_a_thought(call)
+        return self._opens_thoughts
 
-    async def _ask_for_opening(self, call: _Call) -> str:
-        attempts = 0
-        try:
+    async def _shows_a_thought(self, call: _Call) -> bool:
+        """Whether the reply to `TRIAL` ends a thought that it did not begin."""
+        room = max(call.sampling.max_tokens, TRIAL_TOKENS)
+        sampling = replace(call.sampling, max_tokens=room, stop=(), json_schema=None, logprobs=False, alternatives=())
+        messages = [Message(role="user", content=TRIAL)]
+        reply = await self._ask_first(call._replace(messages=messages, sampling=sampling))
+        with contextlib.suppress(NoAnswer, UnreadableReply, *UNREADABLE):
+            shown = read(reply, messages, sampling, 0.0)
+            if shown.finish_reason == "stop" or not is_unmarked(shown.text):
+                return ends_opened_thought(shown.text)
+        _say_once(
+            f"{self.endpoint.base_url}: replies were cut, and nothing says whether they are thoughts of "
+            f"{self.endpoint.model}; if it thinks, raise --max_tokens, or start the server with a reasoning parser"
+        )
+        return False
+
+    async def _ask_first(self, call: _Call, extra_body: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """A reply that is not kept; None where there is none."""
+        api = self._batches.api if self._batches else self._replicas.of("").api
+        with contextlib.suppress(NoAnswer, openai.APIError, UnreadableReply):
             async for attempt in retrying(self.endpoint.attempts, self.endpoint.patience, self._before_retry):
-                attempts += 1
                 with attempt:
-                    reply, _ = await self._send(self._replicas.of("").api, call, continuation.FIRST)
-        except NoAnswer:
-            return ""
-        except (openai.APIError, UnreadableReply) as error:
-            if isinstance(error, openai.APIStatusError) and not is_transient(error):
-                return ""
-            raise _gave_up(self.endpoint, attempts, error) from error
-        return continuation.opening_of(reply) or ""
+                    reply, _ = await self._send(api, call, extra_body)
+                    return reply
+        return None
 
     async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
         """Ask for a word, so that what the endpoint refuses is known before other calls are paid.
@@ -295,7 +327,7 @@ class Client:
         if (self._owners and self._owners <= {*TAKE_ALL}) or self.endpoint.batch:
             return
         try:
-            await self.complete([{"role": "user", "content": "Reply with one word: yes"}], sampling, reserve=reserve)
+            await self.complete([{"role": "user", "content": TRIAL}], sampling, reserve=reserve)
         except RequestRefused as refusal:
             raise UserError(
                 f"{self.endpoint.base_url}: refuses a first request to {self.endpoint.model} ({refusal}); correct what "
@@ -329,19 +361,24 @@ class Client:
         self._name_all_sampling()
 
     def _name_all_sampling(self) -> None:
-        if self._is_ours or len(self._owners) != 1:
+        if self._is_ours or not self._owners:
             return
-        (owner,) = self._owners
-        if neutral := NEUTRAL_AT.get(owner):
-            # Also part of the key in the cache, as what a server adds was in the replies before.
+        if self._owners <= NEUTRAL_AT.keys():
+            # A server takes no notice of another one's names. Also part of the key in the cache, as what a server adds
+            # was in the replies before.
+            neutral = {name: value for owner in sorted(self._owners) for name, value in NEUTRAL_AT[owner].items()}
             self.endpoint = replace(self.endpoint, extra_body={**neutral, **self.endpoint.extra_body})
-        elif owner in NOT_TAKEN_BY:
+        elif samplers := [NOT_TAKEN_BY.get(owner, owner) for owner in sorted(self._owners) if self._samples(owner)]:
             self.left_to_server = ("top_k", "min_p", "repetition_penalty")
             _say_once(
-                f"{self.endpoint.base_url}: {NOT_TAKEN_BY[owner]} samples with its own {', '.join(self.left_to_server)}"
-                ", which no option of the run names; set them in the model's settings there (top_k 0, min_p 0, "
-                "repeat_penalty 1), or serve the model with vLLM or llama.cpp"
+                f"{self.endpoint.base_url}: {' and '.join(samplers)} samples with its own "
+                f"{', '.join(self.left_to_server)}, which no option of the run names; set them in the model's "
+                "settings there (top_k 0, min_p 0, repeat_penalty 1), or serve the model with vLLM or llama.cpp"
             )
+
+    def _samples(self, owner: str) -> bool:
+        """Whether the servers of an owner sample with values of their own that they are not sent others for."""
+        return owner in NOT_TAKEN_BY or bool(self._owners & NEUTRAL_AT.keys())
 
     async def _models_at(self, replica: Replica) -> list[str]:
         """The models that a replica lists; empty if it does not list any."""
@@ -352,7 +389,9 @@ class Client:
             try:
                 models = [model async for model in api.with_options(timeout=20).models.list()]
                 listed = [model.id for model in models]
-                self._owners |= {str(getattr(each, "owned_by", "")) for each in models}
+                # Behind a proxy there may be other models of other servers.
+                of_it = (each for each in models if each.id == self.endpoint.model)
+                self._owners |= {str(getattr(each, "owned_by", "")) for each in of_it}
             except UNREADABLE as error:
                 raise UnreadableReply(f"unreadable reply: {error}") from error
             return [name for name in listed if isinstance(name, str)]
@@ -459,17 +498,16 @@ class Client:
                 self._keep_opening(key, continuation.opening_of(reply))
                 self._parts_thoughts = self._parts_thoughts or kept_apart(reply) is not None
                 if is_answer and not self._parts_thoughts:
-                    return self._read(reply, call.sampling, seconds)
+                    return self._read(reply, call, seconds)
         if opening := self._openings.get(key):
             messages, sampling = continuation.as_raw(opening, text, call.sampling)
-            reply, seconds = await self._send(
-                api, call._replace(messages=messages, sampling=sampling), continuation.AS_IT_IS
-            )
-            return self._read(reply, sampling, seconds)
+            raw = call._replace(messages=messages, sampling=sampling)
+            reply, seconds = await self._send(api, raw, continuation.AS_IT_IS)
+            return self._read(reply, raw, seconds)
         reply, seconds = await self._send(api, call)
         continuation.check_whole(reply, address)
         self._says_prompts = False
-        return continuation.new_part(self._read(reply, call.sampling, seconds), text)
+        return continuation.new_part(self._read(reply, call, seconds), text)
 
     def _keep_opening(self, key: str, opening: str | None) -> None:
         if opening is None:
@@ -485,17 +523,26 @@ class Client:
                 f"{self.endpoint.base_url}: prompts without a chat template are not sent in batches; leave out `batch`"
             )
         reply, seconds = await self._send(api, call)
-        return self._read(reply, call.sampling, seconds)
+        return self._read(reply, call, seconds)
 
-    def _read(self, reply: Reply, sampling: Sampling, seconds: float) -> Completion:
+    def _read(self, reply: Reply, call: _Call, seconds: float) -> Completion:
+        sampling = call.sampling
         try:
-            completion = read(reply, sampling, seconds)
+            completion = read(reply, call.messages, sampling, seconds)
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         if "stop" not in self.endpoint.names:
             completion = stopped(completion, sampling.stop)
         if sampling.logprobs and completion.tokens is None:
             raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
+        if not counts_tokens(reply):
+            if sampling.logprobs:
+                # A reply's begin where the prompt ends.
+                raise RequestRefused(f"{self.endpoint.base_url}: does not say how many tokens a prompt has; use vLLM")
+            _say_once(
+                f"{self.endpoint.base_url}: does not say how many tokens prompts and replies have; they are estimated, "
+                f"a token for {BYTES_A_TOKEN} bytes, and so are costs"
+            )
         return completion
 
     async def _send(
@@ -512,7 +559,7 @@ class Client:
                     {CUSTOM_ID: call.key} if endpoint.batch else None,
                 )
                 seconds = time.perf_counter() - start
-                pay(*tokens_of(reply))
+                pay(*tokens_of(reply, call.messages))
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         return reply, seconds

@@ -12,6 +12,7 @@ from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.text import without_surrogates
 from notewriter.models.connection import UnreadableReply
+from notewriter.models.prices import tokens_in
 
 if TYPE_CHECKING:
     import openai
@@ -109,30 +110,47 @@ class Unfinished(UnreadableReply):
     """A reply that the server broke off; another try may end."""
 
 
-def tokens_of(reply: Reply) -> tuple[int, int]:
-    """The prompt tokens and completion tokens that a reply cost.
+def tokens_of(reply: Reply, messages: Sequence[Message]) -> tuple[int, int]:
+    """The prompt tokens and completion tokens that a reply to messages cost.
 
     Some providers leave a model's thoughts out of `completion_tokens` and bill them all the same: they are in the
-    total, or in `reasoning_tokens`.
+    total, or in `reasoning_tokens`. What a server does not count is estimated from the texts (`BYTES_A_TOKEN`).
 
     Raises:
         NoAnswer, Unfinished: it is an error that was sent as a reply.
-        Any of `UNREADABLE`: it does not say.
+        Any of `UNREADABLE`: it is no reply, or its numbers are none.
     """
     _check_error(reply)
-    usage = reply.usage
-    if usage is None:
-        raise ValueError("no usage")
-    prompt, thoughts = _count(usage.prompt_tokens), _thoughts_of(usage)
-    total = getattr(usage, "total_tokens", None)
-    # Gemini leaves out the tokens of a reply that has none.
-    completion = _count(total - prompt if usage.completion_tokens is None else usage.completion_tokens)
+    prompt, completion, total = (
+        getattr(reply.usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if completion is None and total is not None and prompt is not None:
+        # Gemini leaves out the tokens of a reply that has none.
+        completion = total - prompt
+    if prompt is None:
+        prompt = tokens_in("".join(message["content"] for message in messages))
+    if completion is None:
+        completion = tokens_in(_words_of(reply))
+    prompt, completion, thoughts = _count(prompt), _count(completion), _thoughts_of(reply.usage)
     beside = completion + thoughts if thoughts > completion else 0
     return prompt, max(completion, beside, _count(total or 0) - prompt)
 
 
-def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
-    """The completion in a reply of any shape: the only reader of replies, also of those of batch APIs.
+def counts_tokens(reply: Reply) -> bool:
+    """Whether a server says how many tokens a reply cost, so that `tokens_of` is no estimate."""
+    return getattr(reply.usage, "prompt_tokens", None) is not None
+
+
+def _words_of(reply: Reply) -> str:
+    """All words in a reply, its thought's too."""
+    choice = next(iter(reply.choices or ()), None)
+    message = getattr(choice, "message", None)
+    named = [getattr(choice, "text", None), getattr(message, "content", None)]
+    return "".join(map(_words, named)) + _words(getattr(message, kept_apart(reply) or "", None))
+
+
+def read(reply: Any, messages: Sequence[Message], sampling: Sampling, seconds: float) -> Completion:
+    """The completion in a reply of any shape to messages: the only reader of replies, also of those of batch APIs.
 
     Its finish reason is `stop` or `length`, whatever the server's word for it. Its text is empty only where a thought
     was cut, where a stop string may have ended it, or where the model said nothing at all.
@@ -142,7 +160,7 @@ def read(reply: Any, sampling: Sampling, seconds: float) -> Completion:
         Unfinished: the server broke it off, or sent an error in its place.
         Any of `UNREADABLE`: it is not a completion.
     """
-    prompt_tokens, completion_tokens = tokens_of(reply)
+    prompt_tokens, completion_tokens = tokens_of(reply, messages)
     if not reply.choices:
         raise Unfinished("a reply without choices")
     choice = reply.choices[0]
@@ -287,7 +305,7 @@ def _thoughts_of(usage: Any) -> int:
 
 def _cached(usage: Any) -> int:
     """The prompt tokens that the server had in its cache, by OpenAI's, DeepSeek's or Moonshot's name."""
-    named = getattr(usage.prompt_tokens_details, "cached_tokens", None)
+    named = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
     return _count(
         named or getattr(usage, "prompt_cache_hit_tokens", None) or getattr(usage, "cached_tokens", None) or 0
     )

@@ -19,7 +19,7 @@ SPENT = "spent.jsonl"
 """What a run with a budget has paid, a line per call."""
 
 BYTES_A_TOKEN = 3
-"""Fewer than in most text, so that prompts are seldom longer than expected."""
+"""Fewer than in most text, so that texts are seldom longer than expected."""
 
 Prices = Mapping[str, list[float]]
 """Role -> price of a million prompt tokens, of a million completion tokens, and optionally a factor on both.
@@ -55,6 +55,11 @@ def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) 
     """What tokens of a role cost, in the currency of the prices."""
     prompt, completion, factor = [*prices.get(role, prices.get("policy", [0.0, 0.0])), 1.0][:3]
     return factor * (prompt * prompt_tokens + completion * completion_tokens) / 1e6
+
+
+def tokens_in(text: str) -> int:
+    """About how many tokens a text has, or rather a few more (`BYTES_A_TOKEN`), where no server has counted them."""
+    return len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN + 1
 
 
 def prices_of(prices: Prices, models: Mapping[str, Any]) -> Prices:
@@ -150,8 +155,8 @@ class Budget:
         Raises:
             UserError: the rest of the budget is too little for the call.
         """
-        prompt = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
-        most = cost(self._prices, role, prompt // BYTES_A_TOKEN + 1, sampling.max_tokens)
+        prompt = tokens_in("".join(message["content"] for message in messages))
+        most = cost(self._prices, role, prompt, sampling.max_tokens)
         async with self._released:
             await self._released.wait_for(lambda: not self._in_flight or self._fits(most))
             if not self._fits(most):

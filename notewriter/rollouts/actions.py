@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from notewriter.ground.text import without_surrogates
-from notewriter.rollouts.parsing import after_thinking
+from notewriter.models.thoughts import after_thinking
 
 
 class Action(NamedTuple):

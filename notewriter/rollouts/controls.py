@@ -21,9 +21,10 @@ from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import first_words, paragraphs, places_of, sentences_in, tokens, words_in
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
+from notewriter.models.thoughts import after_thinking
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
-from notewriter.rollouts.parsing import after_thinking, parse_note
+from notewriter.rollouts.parsing import parse_note
 from notewriter.rollouts.regression import read_regression
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from notewriter.retrieval.chain import Chain, Part, without_models
 from notewriter.retrieval.protocol import Retriever
 from notewriter.rollouts.controls import Player, players_of
 from notewriter.rollouts.method import Stage
-from notewriter.rollouts.parsing import is_unmarked, opens_thought
 from notewriter.rollouts.prompts import Prompts
 
 
@@ -45,8 +44,6 @@ class Resources:
     ) -> Completion:
         """A completion by the stage's model; see `Client.complete`.
 
-        A reply that was cut within a thought that the chat template had begun has no mark of it: it is all thought.
-
         Raises:
             UserError: a control plays its role, whose replies cannot be sampled or scored.
         """
@@ -54,15 +51,7 @@ class Resources:
             raise UserError(f"models: {stage.role}: {stage.name} needs a model that samples; let one play the role")
         client = self.client(stage.role)
         paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
-        completion = await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
-        if (
-            completion.finish_reason == "length"
-            and is_unmarked(completion.text)
-            and not (sampling.raw or sampling.continues or sampling.score_from is not None or completion.thought)
-            and opens_thought(await client.opening(messages, **paid))
-        ):
-            return replace(completion, text="", thought=completion.text)
-        return completion
+        return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
 
     def player(self, role: str) -> Player | None:
         """The control that plays a role; None if a model does."""

@@ -10,10 +10,10 @@ from notewriter.artifacts.traces import Control, Found, Generation, Retrieval, T
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates, words_in
+from notewriter.models.thoughts import after_thinking, without_thinking
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.controls import Player, empty
 from notewriter.rollouts.method import Stage
-from notewriter.rollouts.parsing import after_thinking, without_thinking
 from notewriter.rollouts.resources import Resources
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import test_damage
 from fake_batch_api import FakeBatchApi, expired, fake_batch_api, line
-from fake_endpoint import default_reply, fake_endpoint
+from fake_endpoint import completion, default_reply, fake_endpoint
 from json_service import Answer
 
 from notewriter.ground.errors import UserError
@@ -379,3 +379,17 @@ def test_a_batch_needs_one_api(endpoint):
 def test_a_run_may_go_on_without_batches():
     before = {"models": {"judge": {"base_url": "http://a/v1", "model": "m", "batch": True}}}
     assert differences(before, {"models": {"judge": {"base_url": "http://b/v1", "model": "m"}}}) == {}
+
+
+@pytest.mark.parametrize(("at_once", "text"), [("One word. </think> yes", ""), ("yes", "Mira or"), ("", "Mira or")])
+async def test_a_reply_outside_of_batches_shows_whether_those_that_were_cut_are_thoughts(
+    connect, caplog, at_once, text
+):
+    def outcome(custom_id, body):
+        return line(custom_id, 200, json.loads(completion(body | {"max_tokens": 2}, "Mira or Osk", "fake")))
+
+    with fake_batch_api(outcome=outcome, at_once=at_once) as api:
+        replies = await ask(connect(api), "Who?", "Where?")
+    assert [reply.text for reply in replies] == [text] * 2
+    assert api.calls["POST /chat/completions"] == 1 and api.sizes == [2]
+    assert ("nothing says whether they are thoughts" in caplog.text) == (not at_once)

@@ -13,7 +13,7 @@ from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.models.cache import ResponseCache
-from notewriter.models.client import REFUSALS, TAKE_ALL, Endpoint, RequestRefused, cache_key
+from notewriter.models.client import REFUSALS, TAKE_ALL, TRIAL, Endpoint, RequestRefused, cache_key
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 
@@ -84,6 +84,38 @@ async def test_a_server_that_takes_no_such_fields_is_named_once_with_what_it_add
     assert "Ollama samples with its own top_k, min_p, repetition_penalty, which no option of the run names" in line
     (given,) = {frozenset(Resources({"policy": client}, Prompts()).parameters["policy"].items()) for client in clients}
     assert given == {("top_k", None), ("min_p", None), ("repetition_penalty", None)}
+
+
+async def test_replicas_of_several_kinds_of_servers_get_the_names_of_all(connect, caplog):
+    with fake_endpoint() as one, fake_endpoint() as other:
+        one.owner, other.owner = "vllm", "llamacpp"
+        client = connect(f"{one.base_url},{other.base_url}")
+        await client.check()
+        await client.complete(chat("hi"), SAMPLING)
+        (request,) = one.requests + other.requests
+        assert {"repetition_penalty": 1.0, "repeat_penalty": 1.0, "top_k": -1, "min_p": 0.0}.items() <= request.items()
+        # What another kind would make of them is not known.
+        other.owner = "somebody"
+        client = connect(f"{one.base_url},{other.base_url}")
+        await client.check()
+        await client.complete(chat("hi"), SAMPLING)
+    assert "repetition_penalty" not in (one.requests + other.requests)[-1]
+    assert "somebody and vllm samples with its own top_k, min_p, repetition_penalty" in caplog.text
+    assert client.left_to_server == ("top_k", "min_p", "repetition_penalty")
+
+
+async def test_other_models_behind_the_same_proxy_say_nothing_of_this_one(connect):
+    def with_another(path, reply):
+        if path == "/v1/models":
+            reply["data"].append({"id": "gpt", "object": "model", "created": 0, "owned_by": "openai"})
+        return reply
+
+    with fake_endpoint() as endpoint:
+        endpoint.alter = with_another
+        client = connect(endpoint.base_url)
+        await client.check()
+        await client.complete(chat("hi"), SAMPLING)
+    assert endpoint.requests[0]["repetition_penalty"] == 1.0
 
 
 async def test_a_proxy_in_the_environment_does_not_catch_requests_to_this_machine(connect, monkeypatch):
@@ -535,3 +567,63 @@ async def test_a_prompt_beyond_the_context_is_no_reason_to_leave_the_schema_out(
             await client.complete(chat("Long"), replace(SAMPLING, json_schema={"type": "object"}))
         await client.complete(chat("Short"), replace(SAMPLING, json_schema={"type": "object"}))
     assert ["response_format" in request for request in endpoint.requests] == [True, False, True]
+
+
+# Replies that were cut within a thought
+
+
+@pytest.mark.parametrize(
+    ("owner", "prompt", "trial", "text"),
+    [
+        # vLLM says what it made of the chat.
+        ("vllm", "<assistant><think>\n", "yes", ""),
+        ("vllm", "<assistant>", "yes", "Mira or Osk or"),
+        ("vllm", "<assistant><think>\n\n</think>\n\n", "yes", "Mira or Osk or"),
+        # Older versions do not, nor do others: the reply to a short prompt shows it.
+        ("vllm", None, "One word. </think> yes", ""),
+        ("sglang", None, "One word. </think> yes", ""),
+        ("llamacpp", None, "One word. [/THINK] yes", ""),
+        ("sglang", None, "<think> One word. </think> yes", "Mira or Osk or"),
+        ("sglang", None, "yes", "Mira or Osk or"),
+    ],
+)
+async def test_what_was_cut_within_a_thought_that_the_template_began_is_no_reply(connect, owner, prompt, trial, text):
+    def said(request):
+        return trial if request["messages"][-1]["content"] == TRIAL else "Mira or Osk or Tolen, who knows."
+
+    def with_prompt(path, answer):
+        if "choices" in answer:
+            answer.pop("prompt_text", None)
+            return answer | ({"prompt_text": prompt} if prompt else {})
+        return answer
+
+    with fake_endpoint(said) as endpoint:
+        endpoint.owner, endpoint.alter = owner, with_prompt
+        client = connect(endpoint.base_url)
+        await client.check()
+        replies = [await client.complete(chat(word), Sampling(max_tokens=4)) for word in ("Who?", "Where?")]
+    assert [reply.text for reply in replies] == [text] * 2
+    assert [reply.thought for reply in replies] == ["" if text else "Mira or Osk or"] * 2
+    # It is found out once.
+    assert len(endpoint.requests) == 2 + (1 if prompt or owner != "vllm" else 2)
+
+
+async def test_a_whole_thought_without_its_beginning_says_what_a_cut_one_is(connect):
+    def said(request):
+        return "Mira or Osk. </think> Mira" if request["max_tokens"] > 4 else "Mira or Osk or Tolen, who knows."
+
+    with fake_endpoint(said) as endpoint:
+        endpoint.owner = "sglang"
+        client = connect(endpoint.base_url)
+        whole = await client.complete(chat("Who?"), Sampling(max_tokens=40))
+        cut = await client.complete(chat("Who?"), Sampling(max_tokens=4))
+    assert (whole.text, cut.text, cut.thought) == ("Mira or Osk. </think> Mira", "", "Mira or Osk or")
+    assert len(endpoint.requests) == 2
+
+
+async def test_a_cut_reply_of_which_nothing_says_whether_it_is_a_thought_stays_and_is_told_of(connect, caplog):
+    with fake_endpoint(lambda request: "Mira or Osk " * 2000) as endpoint:
+        endpoint.owner = "sglang"
+        cut = await connect(endpoint.base_url).complete(chat("Who?"), Sampling(max_tokens=3))
+    assert (cut.text, cut.thought) == ("Mira or Osk", "")
+    assert "nothing says whether they are thoughts of fake; if it thinks, raise --max_tokens" in caplog.text

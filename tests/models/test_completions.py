@@ -332,6 +332,35 @@ async def test_all_tokens_that_are_billed_are_counted(connect, usage, completion
     assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == (100, completion, cached)
 
 
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        # "Who built it?" has 13 bytes, "Mira Tolen" 10.
+        (None, (5, 4)),
+        ({}, (5, 4)),
+        ({"prompt_tokens": 7}, (7, 4)),
+        ({"completion_tokens": 3, "prompt_tokens": None}, (5, 3)),
+        ({"total_tokens": 12, "prompt_tokens": 7}, (7, 5)),
+    ],
+)
+async def test_tokens_that_a_server_does_not_count_are_estimated_and_told_of_once(connect, caplog, usage, counts):
+    completion = await said(connect, reply("Mira Tolen") | {"usage": usage})
+    assert (completion.text, completion.prompt_tokens, completion.completion_tokens) == ("Mira Tolen", *counts)
+    is_estimated = (usage or {}).get("prompt_tokens") is None
+    assert caplog.text.count("does not say how many tokens prompts and replies have") == is_estimated
+
+
+async def test_log_probabilities_are_not_looked_for_behind_an_estimated_prompt(connect):
+    body = testing.completion(REQUEST, "built in Osk", "fake") | {"usage": None}
+    with pytest.raises(RequestRefused, match="does not say how many tokens a prompt has"):
+        await said(connect, body, logprobs=True)
+
+
+async def test_a_thought_is_part_of_an_estimate(connect):
+    completion = await said(connect, reply("Mira", reasoning="x" * 300) | {"usage": None})
+    assert completion.completion_tokens == (4 + 300) // 3 + 1
+
+
 @pytest.mark.parametrize("usage", [{"prompt_tokens": -100}, {"completion_tokens": -1}, {"completion_tokens": 1.5}])
 async def test_a_usage_that_cannot_be_is_no_reply(connect, waits, usage):
     with pytest.raises(UserError, match=r"no reply after 2 attempts \(unreadable reply"):
@@ -363,7 +392,7 @@ def test_any_field_of_a_reply_may_be_damaged_and_the_reply_is_read_or_refused(mo
     form = TextCompletion if sampling.raw else ChatCompletion
     for what, body in test_damage.damaged("reply", shape):
         try:
-            completion = read(construct_type(type_=form, value=body), sampling, 0.5)
+            completion = read(construct_type(type_=form, value=body), chat("Who?"), sampling, 0.5)
         except (NoAnswer, UnreadableReply, *UNREADABLE):
             continue
         except Exception as error:

@@ -270,7 +270,6 @@ GARBLED = {
     "content a number": changed(choices__message__content=5),
     "content a list of numbers": changed(choices__message__content=[3]),
     "finish reason a number": changed(choices__finish_reason=5),
-    "tokens null": changed(usage__prompt_tokens=None),
     "tokens a text": changed(usage__completion_tokens="many"),
     "tokens infinite": changed(usage__completion_tokens=float("inf")),
     "cached tokens a text": changed(usage__prompt_tokens_details={"cached_tokens": "many"}),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_texts import PIECES, TEXTS, check_cut_thinking_says_nothing, check_thinking_is_passed_over
 
+from notewriter.models.thoughts import after_thinking, without_thinking
 from notewriter.rollouts.parsing import (
-    after_thinking,
     first_sentence,
     parse_answer,
     parse_best_and_worst,
@@ -22,7 +22,6 @@ from notewriter.rollouts.parsing import (
     parse_status,
     parse_verdict,
     unknown_mark,
-    without_thinking,
 )
 
 

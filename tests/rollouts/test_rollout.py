@@ -5,11 +5,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from fake_endpoint import fake_endpoint
 
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.ground.records import Completion, Passage, Question, Sampling
-from notewriter.models.client import Client, Endpoint
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -256,33 +254,6 @@ async def test_a_stop_string_cuts_a_reply_in_marks_of_its_own(resources):
     model = Thinker("<think>A line.\nWell.</think><response>\nMira\nObservation: no.</response>")
     rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))
     assert await rollout.generate(STAGE, stop=("\nObservation", "\nWell"), word="yes") == "Mira"
-
-
-@pytest.mark.parametrize(
-    ("owner", "opening", "reply"),
-    [
-        ("vllm", "<assistant><think>\n", ""),
-        ("vllm", "<assistant>", "Mira or Osk or"),
-        ("vllm", "<assistant><think>\n\n</think>\n\n", "Mira or Osk or"),
-        # Others do not say what they made of the chat.
-        ("sglang", "<assistant><think>\n", "Mira or Osk or"),
-    ],
-)
-async def test_what_was_cut_within_a_thought_that_the_template_began_is_no_reply(resources, owner, opening, reply):
-    def with_prompt(path, answer):
-        return answer | {"prompt_text": opening} if "prompt_text" in answer else answer
-
-    with fake_endpoint(lambda request: "Mira or Osk or Tolen, who knows.") as endpoint:
-        endpoint.owner, endpoint.alter = owner, with_prompt
-        client = Client(Endpoint(endpoint.base_url, "fake"))
-        await client.check()
-        rollout = Rollout(QUESTION, "m", replace(resources, clients={"policy": client}, stage_sampling={}))
-        rollout.resources.stage_sampling["stage"] = Sampling(max_tokens=4)
-        for word in ("yes", "no"):
-            assert await rollout.generate(STAGE, word=word) == reply
-        await client.close()
-    assert len(endpoint.requests) == (3 if owner == "vllm" else 2)
-    assert {step.completion.thought for step in rollout.trace.generations} == {"" if reply else "Mira or Osk or"}
 
 
 async def test_replies_without_thinking_are_asked_for_once(resources):

@@ -19,7 +19,7 @@ from notewriter.data.dataset.splits import split_files
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Message
-from notewriter.rollouts.parsing import without_thinking
+from notewriter.models.thoughts import without_thinking
 
 NOTE = "note"
 """The stage of items that are the final notes of two runs."""

@@ -8,7 +8,7 @@ from notewriter.data.judges.case import Case, Verdict, by_mean, judge
 from notewriter.data.judges.metric import answer_score
 from notewriter.ground.records import Passage
 from notewriter.methods.vanilla import ANSWER
-from notewriter.rollouts.parsing import after_thinking
+from notewriter.models.thoughts import after_thinking
 
 
 @judge("note", "updated note", roles=("answer",))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Completion
+from notewriter.models.thoughts import after_thinking
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import after_thinking
 from notewriter.rollouts.rollout import Rollout
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """Search-o1: a reasoning model searches while it reasons, and a separate module reads the documents."""
 
 from notewriter.methods.search_r1 import continued
+from notewriter.models.thoughts import after_thinking
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import after_thinking, parse_answer
+from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
 
 BEGIN_QUERY, END_QUERY = "<|begin_search_query|>", "<|end_search_query|>"

@@ -4,8 +4,9 @@ import re
 from typing import NamedTuple
 
 from notewriter.ground.records import Message
+from notewriter.models.thoughts import after_thinking
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import after_thinking, parse_answer
+from notewriter.rollouts.parsing import parse_answer
 from notewriter.rollouts.rollout import Rollout
 
 PLAN = Stage(

@@ -1,5 +1,6 @@
 """Reranking the first passages of a ranking with a language model (RankGPT, Sun et al., EMNLP 2023)."""
 
+import logging
 import re
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -12,7 +13,10 @@ from notewriter.ground.text import first_words, without_surrogates
 from notewriter.models.cache import ResponseCache
 from notewriter.models.client import Client, Endpoint, RequestRefused
 from notewriter.models.connection import check_address
+from notewriter.models.thoughts import after_thinking
 from notewriter.retrieval.protocol import OpenStep, Step
+
+logger = logging.getLogger(__name__)
 
 WINDOW, STRIDE = 20, 10
 """Passages that a language model sees at once, and how far the window moves (RankGPT, Sun et al. 2023, section 3.2)."""
@@ -53,6 +57,7 @@ class LlmRerank(OpenStep):
         check_address(options.base_url, "retriever: base_url")
         self.name = f"rerank {options.llm_rerank}"
         self._options = options
+        self._has_told = False
         self._client = Client(
             Endpoint(
                 options.base_url,
@@ -108,12 +113,20 @@ class LlmRerank(OpenStep):
             raise UserError(
                 f"{self._options.base_url}: refuses to rerank ({str(refusal).rstrip('.')}); set fewer candidates"
             ) from refusal
-        return [passages[place] for place in _places(reply.text, len(passages))]
+        said = after_thinking(reply.text)
+        if not said and not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "%s: %s is still thinking after %d tokens, so that passages keep their order; switch its thinking off "
+                "at the server",
+                *(self._options.base_url, self._options.llm_rerank, reply.completion_tokens),
+            )
+        return [passages[place] for place in _places(said, len(passages))]
 
 
 def _places(reply: str, count: int) -> list[int]:
     """The places of all passages in the order of a reply such as `[2] > [1]`."""
-    numbers = (int(number) - 1 for number in re.findall(r"\d{1,4}", reply.rpartition("</think>")[2]))
+    numbers = (int(number) - 1 for number in re.findall(r"\d{1,4}", reply))
     return list(dict.fromkeys([*(place for place in numbers if 0 <= place < count), *range(count)]))
 
 
