@@ -42,7 +42,7 @@ from notewriter.results.experiment import read_experiment
 from notewriter.results.experiment_page import PageArguments, write_page
 from notewriter.results.grid import Cell, Grid, Substitutes, read_grid
 from notewriter.results.steps import plan, steps_of, sums
-from notewriter.results.table_page import write_table
+from notewriter.results.table_page import check_metrics, write_table
 from notewriter.rollouts.rehearsal import DryRunArguments
 
 
@@ -162,6 +162,7 @@ def _paper(
     command: list[str],
 ) -> None:
     grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
+    check_metrics(grid)
     cells, output = grid.chosen(paper.cells), Path(arguments.output_dir or "runs/papers")
     if arguments.make:
         _make(grid, cells, output, paper, dry, table_command(arguments, substitutes))

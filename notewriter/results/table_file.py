@@ -139,7 +139,7 @@ class TableFile:
         encoders: hub id -> its size (`Encoder`).
         variables: name -> value; null for one that has to be given.
         place: the table or section of the paper that has the published values; None where the text has none.
-        metrics: what is shown; default: what the paper reports at `place`.
+        metrics: what is shown; default: what the paper reports at `place`, or else the scores of the metric family.
         judge: the judge; None where no table has judged scores.
         judge_model: which of `models` judges in its place; `{{ model }}` for the model of each cell.
         judgements: what is judged.

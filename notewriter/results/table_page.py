@@ -8,9 +8,14 @@ from typing import NamedTuple
 
 from notewriter.artifacts.predictions import Prediction
 from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.evidence import METRICS as OF_EVIDENCE
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
+from notewriter.evaluation.next_search import METRICS as OF_THE_NEXT_SEARCH
+from notewriter.evaluation.notes import METRICS as OF_NOTES
 from notewriter.ground import jsonl
+from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import unknown
 from notewriter.pages.tables import Table, aligned, latex, markdown
 from notewriter.results import page
 from notewriter.results.cells import corpus_of, finished, other_corpus
@@ -133,21 +138,42 @@ def _points(grid: Grid, outcome: _Outcome) -> list[tuple[str, int | None]]:
     ]
 
 
+def check_metrics(grid: Grid) -> None:
+    """Check that some cell of the table has each of the file's metrics.
+
+    Raises:
+        UserError: none has; names what they have, and the name that is nearest.
+    """
+    known = {name for cell in grid.cells for name in scored_by(cell)} if grid.content.metrics else set()
+    for name in grid.content.metrics:
+        if name not in known:
+            raise UserError(f"{grid.path}: metrics: {unknown('metric', name, known)}")
+
+
 def columns(grid: Grid, benchmark: str) -> list[str]:
-    """The names of a benchmark's metrics: those of the file that it has, else those that the paper reports."""
+    """The names of a benchmark's metrics: of the file's those that it has.
+
+    Without any in the file they are those that the paper reports; where it reports nothing, the metric family's.
+    """
+    cell = next(cell for cell in grid.cells if cell.benchmark == benchmark)
     if grid.content.metrics:
-        scored = scored_by(grid, next(cell for cell in grid.cells if cell.benchmark == benchmark))
+        scored = scored_by(cell)
         return [name for name in grid.content.metrics if name in scored]
     reported = [row["values"] for row in _rows_of(grid) if row["dataset"] == benchmark]
-    return list(dict.fromkeys(name for values in reported for name in values))
+    return list(dict.fromkeys(name for values in reported for name in values)) or _of_the_family(cell)
 
 
-def scored_by(grid: Grid, cell: Cell) -> set[str]:
-    """The names of the scores and costs that a finished cell has."""
-    family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
+def scored_by(cell: Cell) -> set[str]:
+    """The names of the scores and costs that a finished cell may have."""
     judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
-    return {metric.name for metric in FAMILIES[family].metrics} | judged | {*OF_ANY_RUN}
+    of_all = {each.name for each in (*OF_NOTES, *OF_EVIDENCE, *OF_THE_NEXT_SEARCH)}
+    return {*_of_the_family(cell)} | judged | of_all | {*OF_ANY_RUN}
+
+
+def _of_the_family(cell: Cell) -> list[str]:
+    family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
+    return [metric.name for metric in FAMILIES[family].metrics]
 
 
 def published_of(grid: Grid, cell: Cell) -> dict[str, float]:

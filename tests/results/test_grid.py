@@ -1,5 +1,7 @@
 """The table files of configs/papers: what they name exists, the papers' values are found, and they run."""
 
+import re
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,8 +15,10 @@ from notewriter.results.grid import Substitutes, indexes_of, read_grid
 from notewriter.results.measures import measure
 from notewriter.results.published import PAPERS, published_rows
 from notewriter.results.steps import steps_of
-from notewriter.results.table_page import columns, published_of, scored_by
+from notewriter.results.table_file import Corpus, Encoder, Model, Row, Searched, TableFile
+from notewriter.results.table_page import check_metrics, columns, published_of, scored_by
 
+ROOT = Path(__file__).parents[2]
 CONFIGS = RECIPES / "papers"
 FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.name != "paper.yaml")
 QUICK = {"deepnote-table_9", "rearag-table_1", "resp-iterations", "noteswriting-table_2"}
@@ -92,7 +96,7 @@ def test_columns_are_metrics_that_there_are(table):
 
 def test_columns_are_what_the_cells_are_scored_by(table):
     for cell in table.cells:
-        assert {*published_of(table, cell), *columns(table, cell.benchmark)} <= scored_by(table, cell), cell.name
+        assert {*published_of(table, cell), *columns(table, cell.benchmark)} <= scored_by(cell), cell.name
 
 
 def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table):
@@ -308,3 +312,22 @@ def test_a_table_runs_from_the_first_cell_to_its_page(path, run_table, tmp_path)
     assert "not run" not in printed
     for ending in ("md", "tex", "html"):
         assert (tmp_path / "out" / f"{table.name}.{ending}").stat().st_size > 500
+
+
+def test_the_page_lists_the_keys_of_a_table_file():
+    """Those of entries stand beside the key that has the entries."""
+    page = (ROOT / "docs/papers/README.md").read_text().partition("### A table of your own")[2]
+    rows = [line.split(" | ", 1) for line in page.partition("| paper | page |")[0].splitlines() if line[:3] == "| `"]
+    keys, meanings = (re.findall(r"`(\w+)`", " ".join(each)) for each in zip(*rows, strict=True))
+    assert sorted(keys) == sorted(each.name for each in fields(TableFile))
+    of_entries = {each.name for kind in (Row, Model, Corpus, Searched, Encoder) for each in fields(kind)} - {"options"}
+    assert of_entries <= {*meanings}
+
+
+def test_the_table_of_ones_own_on_the_page_is_one(tmp_path):
+    page = (ROOT / "docs/papers/README.md").read_text().partition("### A table of your own")[2]
+    path = tmp_path / "mine.yaml"
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    grid = read_grid(path, {}, Substitutes())
+    check_metrics(grid)
+    assert [cell.name for cell in grid.cells] == ["mine/deepnote/small", "mine/vanilla/small"]

@@ -100,6 +100,39 @@ def test_a_method_that_never_searches_has_no_share_of_fewer_searches(write, run)
     assert line.count("[100.0, 100.0]") == 1 and "–" in line
 
 
+OF_ONES_OWN = """
+from notewriter.evaluation.metrics.metric import Family, Metric
+
+def score(prediction, question):
+    return {"shouted": float(prediction.isupper())}
+
+FAMILY = Family(score, (Metric("shouted", "Shouted", "Whether the answer is in capitals."),))
+"""
+
+
+def test_a_metric_family_of_ones_own_has_columns(write, run, tmp_path):
+    (tmp_path / "mine.py").write_text(OF_ONES_OWN)
+    cells = [{"method": "direct", "model": "Other", "options": {"family": f"{tmp_path}/mine.py:FAMILY"}}]
+    assert " Shouted |" in run(write(cells, metrics=["shouted"]))
+    # Nothing is published of a table of one's own, and all that is scored is shown.
+    assert " Shouted |" in run(write(cells, place="Mine"))
+
+
+def test_without_metrics_a_table_of_ones_own_shows_those_of_the_family(write, run):
+    (line,) = (line for line in run(write(place="Mine")).splitlines() if "Method" in line)
+    labels = [each.strip() for each in line.split("|")]
+    assert labels[3:-1] == ["Accuracy", "published", "Token F1", "published", "Exact match", "published"]
+
+
+def test_scores_of_notes_are_shown_where_they_are_asked_for(write, run):
+    assert "Supporting facts in the note" in run(write(metrics=["note_fact_recall"]))
+
+
+def test_a_misspelt_metric_is_refused_with_the_nearest(write, run):
+    with pytest.raises(UserError, match=r"table_1.yaml: metrics: unknown metric 'ac'.*did you mean acc\?"):
+        run(write(metrics=["ac"]))
+
+
 def test_options_of_all_cells_are_named(write, run):
     printed = run(write([{"method": "direct", "model": "Other"}]), "--options", '{"max_tokens": 64}')
     assert 'Options of all cells: {"max_tokens": 64}.' in printed
