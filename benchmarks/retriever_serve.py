@@ -1,4 +1,4 @@
-"""Queries a second of `notewriter retriever-serve` under concurrent clients, against the same index in process.
+"""Queries a second of `notewriter serve retriever` under concurrent clients, against the same index in process.
 
     python benchmarks/retriever_serve.py
 
@@ -134,7 +134,7 @@ def served(index: str) -> Iterator[str]:
     """The address of a server in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "notewriter.cli", "retriever-serve", "--index", index, "--port", str(port)]
+    command = [sys.executable, "-m", "notewriter.cli", "serve", "retriever", "--index", index, "--port", str(port)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         line = server.stdout.readline()

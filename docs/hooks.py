@@ -5,7 +5,6 @@ of a repository and shows the files of its own version.
 """
 
 import argparse
-import importlib
 import os
 import re
 from pathlib import Path
@@ -85,13 +84,14 @@ def shown(path: Path, config: MkDocsConfig) -> File:
 def commands() -> str:
     """The page of the commands, made of their own parsers."""
     sections = []
-    for name, (module, purpose) in cli.COMMANDS.items():
-        main = importlib.import_module(module).main
-        sections.append(f"## {name}\n\n{purpose[0].upper()}{purpose[1:]}.")
-        for first in cli.SUBCOMMANDS.get(name, [""]):
-            rows = [row(action) for action in actions_of(main, first) if action.dest != "help"]
-            heading = f"### {name} {first}\n\n" if first else ""
-            sections.append(heading + "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]))
+    for name, main in cli.mains().items():
+        if name in cli.COMMANDS:
+            purpose = cli.COMMANDS[name][1]
+            sections.append(f"## {name}\n\n{purpose[0].upper()}{purpose[1:]}.")
+        else:
+            sections.append(f"### {name}")
+        if rows := [row(action) for action in actions_of(main) if action.dest != "help"]:
+            sections.append("\n".join(["| option | default | meaning |", "|---|---|---|", *rows]))
     return "# Commands\n\nThe commands of `notewriter` with their options, as `--help` has them.\n\n" + "\n\n".join(
         sections
     )

@@ -4,6 +4,8 @@ import difflib
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from notewriter import __version__
 from notewriter.ground.errors import UserError, handle_sigterm, run
@@ -15,20 +17,18 @@ COMMANDS = {
         "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
     "doctor": ("notewriter.doctor.doctor", "say what this machine is, what is missing, and what would fit"),
-    "recipes": ("notewriter.experiments.recipes", "list the recipes of this package, or copy one"),
     "pipeline": (
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
     ),
     "fetch": (
         "notewriter.fetching.fetch",
-        "get a published benchmark, corpus, index, model or page of Wikipedia by its name",
+        "get a published benchmark, corpus, index, model or page of Wikipedia, or a recipe, by its name",
     ),
     "world": ("notewriter.data.world.world", "generate a world of fictional people and places, with questions"),
     "corpus": ("notewriter.corpora.corpus", "turn documents or a published corpus into passages"),
     "split": ("notewriter.datasets.split", "hold questions of a benchmark out for development"),
     "index": ("notewriter.retrieval.index", "build an index of a corpus, BM25 or dense"),
-    "retriever-serve": ("notewriter.retrieval.server", "serve a retriever over HTTP"),
     "pairs": ("notewriter.data.build_pairs", "roll out methods with a teacher and label preference pairs"),
     "cloze": ("notewriter.data.cloze", "make questions of a corpus's own words, to learn from before real ones"),
     "gold": ("notewriter.data.build_gold", "write conversations for SFT from the gold evidence, as a warm start"),
@@ -39,7 +39,7 @@ COMMANDS = {
     "train": ("notewriter.training.train", "train a model with DPO, KTO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
-    "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters to other programs"),
+    "serve": ("notewriter.models.serve", "serve checkpoints and LoRA adapters, or a retriever, to other programs"),
     "evaluate": ("notewriter.evaluation.evaluate", "run a method, or retrievers alone, over a benchmark and score it"),
     "table": (
         "notewriter.results.table",
@@ -55,10 +55,9 @@ COMMANDS = {
         "notewriter.results.report",
         "write an HTML report on runs, and on what their notes are worth",
     ),
-    "app": ("notewriter.app.app", "a page on this machine: ask, compare, judge by hand, watch runs"),
-    "hand-labels": (
-        "notewriter.data.hand_labels",
-        "measure judges by what people answered on the page, and make pairs of it",
+    "app": (
+        "notewriter.app.app",
+        "a page on this machine: ask, compare, judge by hand, watch runs",
     ),
     "lineage": ("notewriter.experiments.lineage", "print the way from the corpus to a run's scores"),
     "publish": ("notewriter.training.publishing.publish", "upload a checkpoint and its card to the Hugging Face Hub"),
@@ -68,16 +67,29 @@ RENAMED = {"page": "app"}
 """A command's earlier name, which still works -> its name."""
 
 SUCCESSORS = {
+    "completion": "notewriter --completion bash|zsh",
+    "hand-labels": "notewriter app labels",
     "pages": "notewriter fetch pages",
     "reproduce": "notewriter table FILE --make true",
+    "recipes": "notewriter fetch recipe [NAME [FILE]]",
     "results": "notewriter table FILE --output PAGE.md",
     "worth": "notewriter report --worth --runs RUN...",
     "retrieval-eval": "notewriter evaluate --chains '{NAME: [{index: PATH}]}'",
+    "retriever-serve": "notewriter serve retriever",
 }
 """A command that there is no more -> what does its work."""
 
-SUBCOMMANDS = {"train": ("dpo", "kto", "sft"), "fetch": ("dataset", "corpus", "index", "model", "pages")}
-"""The words that come first in some commands, for completion."""
+PARTS = {
+    "app": {"labels": "notewriter.data.hand_labels"},
+    "fetch": {
+        **dict.fromkeys(("dataset", "corpus", "index", "model")),
+        "pages": "notewriter.fetching.wikipedia",
+        "recipe": "notewriter.fetching.recipe",
+    },
+    "serve": {"retriever": "notewriter.retrieval.server"},
+    "train": dict.fromkeys(("dpo", "kto", "sft")),
+}
+"""The words that may come first in a command -> the module that takes the rest, where it is not the command's own."""
 
 FIRST = f"""\
 notewriter {__version__}: train local models to write notes for retrieval-augmented question answering
@@ -88,18 +100,10 @@ notewriter {__version__}: train local models to write notes for retrieval-augmen
 On a corpus of your own, the README has every line:
   notewriter index --path corpus.jsonl --index runs/index
   notewriter pairs --help      preference pairs; --dry_run true says what they would cost
-  notewriter recipes           configurations for --config
+  notewriter fetch recipe      configurations for --config
   notewriter --help            all commands, in the order in which they are used
 """
 """What to do first, for whoever gives no command."""
-
-COMPLETION = """\
-usage: notewriter completion bash|zsh
-
-Print a script that completes commands and options:
-  notewriter completion bash > ~/.local/share/bash-completion/completions/notewriter
-  notewriter completion zsh > ~/.zfunc/_notewriter    (a folder of fpath)
-"""
 
 
 def main() -> None:
@@ -123,10 +127,14 @@ def _dispatch() -> None:
         sys.stdout.write(_help())
     elif name == "--version":
         sys.stdout.write(f"notewriter {__version__}\n")
-    elif name == "completion":
-        sys.stdout.write(_completion(*(rest or ["--help"])[:1]))
+    elif name == "--completion":
+        from notewriter.ground.completion import script
+
+        sys.stdout.write(script((rest or [""])[0], mains()))
     elif name in COMMANDS:
         module = COMMANDS[name][0]
+        if part := PARTS.get(name, {}).get((rest or [""])[0]):
+            module, rest = part, rest[1:]
         if module.startswith("notewriter.training."):
             start(module, rest)
         else:
@@ -135,19 +143,23 @@ def _dispatch() -> None:
     elif name in SUCCESSORS:
         raise UserError(f"{name} is no command any more; use: {SUCCESSORS[name]}")
     else:
-        near = difflib.get_close_matches(name, [*COMMANDS, "completion"], n=1)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean {near[0]}? notewriter --help lists all" if near else "notewriter --help lists all"
         raise UserError(f"unknown command {name!r}; {meant}")
 
 
-def _completion(shell: str) -> str:
-    """The script of a shell; it imports every command, which takes some seconds."""
-    if shell in {"-h", "--help"}:
-        return COMPLETION
-    from notewriter.ground.completion import script
+def mains() -> dict[str, Callable[[list[str]], None]]:
+    """The function of each command and of each of its parts, such as `train dpo`; importing them takes some seconds."""
+    found: dict[str, Callable[[list[str]], None]] = {}
+    for name, (module, _) in COMMANDS.items():
+        own = found[name] = importlib.import_module(module).main
+        for word, part in PARTS.get(name, {}).items():
+            found[f"{name} {word}"] = importlib.import_module(part).main if part else partial(_after, own, word)
+    return found
 
-    mains = {name: importlib.import_module(module).main for name, (module, _) in COMMANDS.items()}
-    return script(shell, {name: (main, SUBCOMMANDS.get(name, ())) for name, main in mains.items()})
+
+def _after(main: Callable[[list[str]], None], word: str, argv: list[str]) -> None:
+    main([word, *argv])
 
 
 def _help() -> str:
@@ -158,8 +170,10 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + f"\n  {'completion':{width}}  print a script for bash or zsh that completes commands and options"
-        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
+        + "\n\nnotewriter --completion bash, or zsh, prints a script that completes commands and options:\n"
+        "  notewriter --completion bash > ~/.local/share/bash-completion/completions/notewriter\n"
+        "  notewriter --completion zsh > ~/.zfunc/_notewriter    (a folder of fpath)\n"
+        "\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 

@@ -101,13 +101,26 @@ def test_whoever_gives_no_command_is_told_in_ten_lines_what_to_do_first(run):
     assert set(named) <= cli.COMMANDS.keys()
 
 
-def test_completion_tells_its_usage_and_its_shells(run):
-    assert "notewriter completion bash >" in run("completion")[1]
-    assert complains(run("completion", "fish"), "unknown shell 'fish'; choose one of: bash, zsh")
+def test_completion_is_printed_for_the_shells_that_the_help_names(run):
+    assert "notewriter --completion bash >" in run("--help")[1]
+    for shell in ([], ["fish"]):
+        assert complains(run("--completion", *shell), "unknown shell", "choose one of: bash, zsh")
 
 
-def test_completion_knows_the_words_that_come_first():
-    assert dict(zip(cli.SUBCOMMANDS, (train.METHODS, tuple(fetch.KINDS)), strict=True)) == cli.SUBCOMMANDS
+def test_the_words_that_come_first_are_those_that_the_commands_know():
+    assert [*cli.PARTS["train"]] == [*train.METHODS]
+    assert [*cli.PARTS["fetch"]] == [*fetch.KINDS, "pages", "recipe"]
+
+
+@pytest.mark.parametrize("words", ["app labels", "fetch pages", "fetch recipe", "serve retriever", "train dpo"])
+def test_a_part_of_a_command_has_options_of_its_own(run, words):
+    code, out, _ = run(*words.split(), "--help")
+    assert code == 0
+    assert f"usage: notewriter {words}" in out or words == "train dpo"
+
+
+def test_there_are_few_enough_commands_to_hold_in_mind():
+    assert len(cli.COMMANDS) <= 28
 
 
 def test_the_version_is_told(run):
@@ -119,7 +132,7 @@ def test_every_stage_tells_its_options(run, name):
     code, out, err = run(name, "--help")
     assert (code, err) == (0, "")
     assert f"usage: notewriter {name}" in out
-    assert "--config FILE" in out or name == "recipes"
+    assert "--config FILE" in out
 
 
 def test_help_is_told_without_loading_the_stages():
@@ -170,7 +183,7 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
 @pytest.mark.parametrize("name", cli.SUCCESSORS)
 def test_a_command_that_went_names_its_successor(run, name):
     assert name not in cli.COMMANDS
-    assert cli.SUCCESSORS[name].split()[1] in cli.COMMANDS
+    assert cli.SUCCESSORS[name].split()[1] in {*cli.COMMANDS, "--completion"}
     assert complains(run(name, "papers/resp/table_2"), f"{name} is no command any more; use: {cli.SUCCESSORS[name]}")
 
 

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from notewriter.cli import COMMANDS
+from notewriter.cli import COMMANDS, PARTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +17,8 @@ def test_every_command_is_protected_from_being_imported():
         "notewriter.training.kto",
         "notewriter.training.sft",
     }
-    assert set(protected) == launched | {module for module, _ in COMMANDS.values()}
+    parts = {module for words in PARTS.values() for module in words.values() if module}
+    assert set(protected) == launched | {module for module, _ in COMMANDS.values()} | parts
 
 
 def test_the_library_uses_no_tools_of_tests() -> None:

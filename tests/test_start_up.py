@@ -9,7 +9,7 @@ TRAINING = {"preflight", "train", "merge"}
 """The commands that use these libraries before their options are read."""
 
 OF_DATA = {"quickstart", "pipeline", "corpus", "pairs", "gold", "chains", "inspect", "overlap", "table"}
-OF_DATA |= {"publish", "app", "hand-labels"}
+OF_DATA |= {"publish", "app"}
 """The commands that use numpy, Parquet or Jinja before their options are read."""
 
 LIBRARIES = ["trl", "transformers", "torch", "openai"]

@@ -60,14 +60,14 @@ READ_BY = {
         "results": ["table", "results.yaml", "--output", "results.md"],
         "lineage": ["lineage", "noted"],
         "judge": ["judge", "--config", "judge.yaml", "--runs", "noted"],
-        "hand-labels": ["hand-labels", "--runs", "run", "noted", "--labels", "labels"],
+        "app labels": ["app", "labels", "--runs", "run", "noted", "--labels", "labels"],
     },
     "pairs": {
         "inspect": ["inspect", *PAIRS, "--output", "pairs.html"],
         "overlap": ["overlap", "--data", "pairs", "--eval_files", '{"musique.jsonl": "musique"}'],
         "lineage": ["lineage", "pairs"],
         "preflight": ["preflight", "--model_name_or_path", "absent", *PAIRS],
-        "hand-labels": ["hand-labels", *PAIRS, "--labels", "labels"],
+        "app labels": ["app", "labels", *PAIRS, "--labels", "labels"],
         "publish": ["publish", "--data", "pairs", "--data_repo_id", "me/x", "--dry_run"],
     },
     "chains": {
@@ -90,7 +90,7 @@ FILES = {
 
 def options_that_name_objects() -> set[str]:
     """The options of all commands whose values may say where an object is."""
-    commands = set(cli.COMMANDS) - {"train", "preflight", "table", "recipes", "fetch"}
+    commands = set(cli.COMMANDS) - {"train", "preflight", "table", "fetch"}
     kinds = {kind for command in commands for kind in arguments_of(command)}
     return {each.name for kind in kinds for each in fields(kind) if each.metadata.get("names")}
 

@@ -2,7 +2,7 @@
 
 It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
 what is judged, the options of `notewriter ask` who answers, `--beside` a second one for comparison, and `--watch` the
-runs that are watched.
+runs that are watched. `notewriter app labels` measures judges by what people answered.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`notewriter hand-labels`: how far automatic judges agree with people, and the people's labels as preference pairs.
+"""`notewriter app labels`: how far automatic judges agree with people, and the people's labels as preference pairs.
 
 The labels are those of `notewriter app`.
 """
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
         UserError: there are no labels of the named pairs or runs, or no pair follows from them.
     """
     by_hand, arguments = parse(
-        (ByHandArguments, HandLabelsArguments), argv, prog="notewriter hand-labels", description=__doc__
+        (ByHandArguments, HandLabelsArguments), argv, prog="notewriter app labels", description=__doc__
     )
     labels = read_labels_folder(Path(by_hand.labels))
     labelled = {item for own in labels.values() for item in own}

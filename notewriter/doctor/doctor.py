@@ -247,7 +247,7 @@ def training_finding(recipe: str, found: Result, room: int) -> Finding:
     """Whether a recipe can be trained here, by the estimate before a run."""
     name = f"train {Path(recipe).name.removesuffix('.yaml')}"
     if error := found.get("error"):
-        return Finding(name, "note", error, "give a recipe of `notewriter recipes`, and models as folders")
+        return Finding(name, "note", error, "give a recipe of `notewriter fetch recipe`, and models as folders")
     parts = {**found["held"], "activations and more": max(found["moments"].values())}
     listed = ", ".join(f"{part} {size / GIB:.1f}" for part, size in parts.items() if size)
     text = f"{found['total'] / GIB:.1f} GiB ({listed})"

@@ -6,6 +6,7 @@
     notewriter fetch index wiki-18-e5-flat              then `notewriter index --vectors wiki-18-e5-flat`
     notewriter fetch model Qwen/Qwen2.5-7B-Instruct     into the Hub's cache, or --output_dir
     notewriter fetch pages --dataset frames ...         the pages of Wikipedia that a benchmark's questions name
+    notewriter fetch recipe                             the recipes of this package, and copies of them
 
 A killed download goes on where it stopped. What is there is not fetched again.
 """
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.datasets import BENCHMARKS, load_questions
-from notewriter.fetching import wikipedia
 from notewriter.fetching.catalogue import RELEASES
 from notewriter.fetching.download import fetch, free, missing, plan, size_text
 from notewriter.fetching.model import HUB_ID, fetch_model
@@ -28,7 +28,7 @@ from notewriter.ground.releases import File, Release, home, known_size
 
 logger = logging.getLogger(__name__)
 
-KINDS = [*RELEASES, "model", "pages"]
+KINDS = [*RELEASES, "model"]
 
 
 @dataclass
@@ -56,8 +56,6 @@ def main(argv: list[str]) -> None:
     Raises:
         UserError: there is no such thing, or it cannot be fetched.
     """
-    if argv[:1] == ["pages"]:
-        return wikipedia.main(argv[1:])
     named = [word for word in argv[:2] if not word.startswith("-")]
     if not named or {"-h", "--help"} & set(argv):
         sys.stdout.write(_list())
@@ -66,7 +64,7 @@ def main(argv: list[str]) -> None:
         return
     kind = named[0]
     if kind not in KINDS:
-        raise UserError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
+        raise UserError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}, pages, recipe")
     if len(named) == 1:
         raise UserError(f"{kind}: its name is missing; `notewriter fetch` lists all")
     if kind == "model":

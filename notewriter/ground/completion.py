@@ -26,7 +26,7 @@ _notewriter() {{
 {options}
         esac
     else
-        [[ $COMP_CWORD -gt 3 && " {nested} " == *" $command "* ]] && command="$command ${{COMP_WORDS[2]}}"
+        [[ $COMP_CWORD -gt 3 && {parts} == *",$command ${{COMP_WORDS[2]}},"* ]] && command="$command ${{COMP_WORDS[2]}}"
         case "$command $before" in
 {values}
         esac
@@ -43,34 +43,36 @@ complete -o filenames -F _notewriter notewriter
 Main = Callable[[list[str]], None]
 
 
-def script(shell: str, commands: Mapping[str, tuple[Main, Sequence[str]]]) -> str:
-    """The script that completes `notewriter`; each command has its main function and the words that may come first.
+def script(shell: str, mains: Mapping[str, Main]) -> str:
+    """The script that completes `notewriter`.
+
+    Args:
+        shell: bash or zsh.
+        mains: the function of each command, and of each of its parts by command and word, such as `train dpo`.
 
     Raises:
         UserError: there is no such shell.
     """
     beginning = choose("shell", shell, SHELLS)
-    options, values = [], []
-    for name, (main, subcommands) in commands.items():
-        by_first = {first: actions_of(main, first) for first in subcommands or [""]}
-        actions = [action for each in by_first.values() for action in each]
-        spellings = {
-            spelling: None for action in actions for spelling in action.option_strings if "-" not in spelling[2:]
-        }
-        options.append(_case(name, [*spellings]))
-        values += [_case(f"{name} {name}", subcommands)] if subcommands else []
-        for first, shown in by_first.items():
+    words: dict[str, list[str]] = {}
+    spellings: dict[str, dict[str, None]] = {}
+    values = []
+    for command, main in mains.items():
+        name, *part = command.split()
+        words.setdefault(name, []).extend(part)
+        for action in actions_of(main):
+            shown = (spelling for spelling in action.option_strings if "-" not in spelling[2:])
+            spellings.setdefault(name, {}).update(dict.fromkeys(shown))
             # One of two trainings may take other values of an option than the other.
-            command = f"{name} {first}".strip()
-            for action in shown:
-                if choices := _choices(action):
-                    pattern = "|".join(shlex.quote(f"{command} {spelling}") for spelling in action.option_strings)
-                    values.append(f"            {pattern}) words={shlex.quote(' '.join(choices))} ;;")
+            if choices := _choices(action):
+                pattern = "|".join(shlex.quote(f"{command} {spelling}") for spelling in action.option_strings)
+                values.append(f"            {pattern}) words={shlex.quote(' '.join(choices))} ;;")
+    firsts = [_case(f"{name} {name}", parts) for name, parts in words.items() if parts]
     return beginning + SCRIPT.format(
-        commands=shlex.quote(" ".join(commands)),
-        options="\n".join(options),
-        nested=" ".join(name for name, (_, subcommands) in commands.items() if subcommands),
-        values="\n".join(dict.fromkeys(values)),
+        commands=shlex.quote(" ".join(words)),
+        options="\n".join(_case(name, [*each]) for name, each in spellings.items()),
+        parts=shlex.quote(f",{','.join(mains)},"),
+        values="\n".join(dict.fromkeys([*firsts, *values])),
     )
 
 
@@ -81,13 +83,13 @@ def _choices(action: argparse.Action) -> list[str]:
     return [str(choice) for choice in action.choices or ()] or ["true", "false"] * (action.const is True)
 
 
-def actions_of(main: Main, first: str = "") -> list[argparse.Action]:
-    """The options of a command, which shows them to whoever asks for help; `first` is a word before the options."""
+def actions_of(main: Main) -> list[argparse.Action]:
+    """The options of a command, which shows them to whoever asks for help."""
     shown: list[argparse.Action] = []
     before = ASKED.set(shown)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-            main([*([first] if first else []), "--help"])
+            main(["--help"])
     finally:
         ASKED.reset(before)
     return shown

@@ -244,7 +244,7 @@ def parser_of(
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a YAML file with any of these options, which override it, or the name of one of `notewriter recipes`",
+        help="a YAML file with any of these options, which override it, or the name of one that `fetch recipe` lists",
     )
     parser.add_argument(
         f"--{PLUGINS}",

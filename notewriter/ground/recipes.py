@@ -46,7 +46,7 @@ def file_named(name: str) -> Path:
     """
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "`notewriter recipes` lists them"
+        remedy = f"did you mean {near[0]!r}?" if near else "`notewriter fetch recipe` lists them"
         raise UserError(f"no recipe {name!r}; {remedy}")
     return SLURM / name.removeprefix("slurm/") if name.startswith("slurm/") else RECIPES / f"{name}.yaml"
 

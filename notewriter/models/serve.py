@@ -1,6 +1,7 @@
 """`notewriter serve CHECKPOINT ...`: serve checkpoints and LoRA adapters to other programs until it is stopped.
 
     notewriter serve runs/notes-7b runs/query-7b
+    notewriter serve retriever --index runs/index       the contract of retrieval servers, with options of its own
 
 A model is called like its folder, and adapters of one base model share a server. While a model is served, the file
 <output_dir>/<name>.url has its address, or those of its replicas, as --base_url takes it:

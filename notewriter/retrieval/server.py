@@ -1,4 +1,4 @@
-"""`notewriter retriever-serve`: serve a retriever over HTTP.
+"""`notewriter serve retriever`: serve a retriever over HTTP.
 
 The contract is in `remote`: `POST /retrieve` and `GET /health`.
 """
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> None:
         UserError: the extra `serve` is not installed, the retriever cannot be opened, or there is no such host or the
             port is in use.
     """
-    (arguments,) = parse(RetrieverServeArguments, argv, prog="notewriter retriever-serve", description=__doc__)
+    (arguments,) = parse(RetrieverServeArguments, argv, prog="notewriter serve retriever", description=__doc__)
     parts = parts_of(arguments.index, arguments.retriever)
     if not parts:
         raise UserError("there is nothing to serve; add --index PATH (notewriter index builds one) or --retriever")

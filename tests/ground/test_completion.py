@@ -41,7 +41,15 @@ def train(argv):
     parse(Options if argv[0] == "dpo" else OtherOptions, argv[1:], prog=f"notewriter train {argv[0]}")
 
 
-COMMANDS = {"index": (main, []), "inspect": (main, []), "train": (train, ["dpo", "sft"])}
+COMMANDS = {
+    "index": main,
+    "inspect": main,
+    "train": lambda argv: None,
+    "train dpo": lambda argv: train(["dpo", *argv]),
+    "train sft": lambda argv: train(["sft", *argv]),
+    "serve": main,
+    "serve retriever": lambda argv: parse(OtherOptions, argv, prog="notewriter serve retriever"),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,7 +83,7 @@ def complete(tmp_path_factory):
 
 def test_the_first_word_is_a_command(complete):
     assert complete("notewriter", "in") == ["index", "inspect"]
-    assert complete("notewriter", "") == ["index", "inspect", "train"]
+    assert complete("notewriter", "") == ["index", "inspect", "train", "serve"]
 
 
 def test_options_are_those_of_the_command(complete):
@@ -106,6 +114,12 @@ def test_a_value_is_one_of_those_of_the_training_that_is_named(complete):
     assert complete("notewriter", "train", "dpo", "--kind", "") == ["dense", "sparse"]
     assert complete("notewriter", "train", "sft", "--kind", "") == ["whole", "part"]
     assert complete("notewriter", "train", "sft", "--metric", "") == ["em", "mine"]
+
+
+def test_a_command_with_a_part_of_its_own_is_completed_with_and_without_it(complete):
+    assert complete("notewriter", "serve", "re") == ["retriever"]
+    assert complete("notewriter", "serve", "--kind", "") == ["dense", "sparse"]
+    assert complete("notewriter", "serve", "retriever", "--kind", "") == ["whole", "part"]
 
 
 def test_help_names_what_installed_packages_add(capsys):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from notewriter.experiments import recipes as command
+from notewriter.fetching import recipe as command
 from notewriter.ground import config, recipes
 from notewriter.ground.errors import UserError
 
@@ -51,17 +51,17 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command.main([])
     assert "eval/quickstart " in capsys.readouterr().out
-    command.main(["copy", "eval/quickstart"])
+    command.main(["eval/quickstart"])
     assert Path("quickstart.yaml").read_text() == recipes.find("eval/quickstart").read_text()
     with pytest.raises(UserError, match=r"quickstart\.yaml: exists"):
-        command.main(["copy", "eval/quickstart"])
-    command.main(["copy", "eval/quickstart", "mine/evaluation.yaml"])
-    command.main(["copy", "slurm/train.sbatch", "mine"])
+        command.main(["eval/quickstart"])
+    command.main(["eval/quickstart", "mine/evaluation.yaml"])
+    command.main(["slurm/train.sbatch", "mine"])
     assert {each.name for each in Path("mine").iterdir()} == {"evaluation.yaml", "train.sbatch"}
 
 
-@pytest.mark.parametrize("argv", [["copy"], ["move", "eval/quickstart"], ["copy", "eval/quickstrat"]])
+@pytest.mark.parametrize("argv", [["--all"], ["eval/quickstart", "a", "b"], ["eval/quickstrat"]])
 def test_the_command_says_what_it_takes(argv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"copy NAME|did you mean 'eval/quickstart'"):
+    with pytest.raises(UserError, match=r"recipe \[NAME|did you mean 'eval/quickstart'"):
         command.main(argv)

@@ -1,4 +1,4 @@
-"""`notewriter retriever-serve`: the contract, its limits and health, over a real connection."""
+"""`notewriter serve retriever`: the contract, its limits and health, over a real connection."""
 
 import asyncio
 import contextlib
@@ -223,7 +223,7 @@ def test_a_server_stops_though_requests_are_half_sent_and_a_search_does_not_end(
 
     with json_service(answer) as slow, contextlib.ExitStack() as connections:
         options = ["--retriever", json.dumps({"url": slow.url}), "--port", "0"]
-        command = [sys.executable, "-m", "notewriter.cli", "retriever-serve", *options]
+        command = [sys.executable, "-m", "notewriter.cli", "serve", "retriever", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         connections.callback(process.kill)
         connections.callback(over.set)

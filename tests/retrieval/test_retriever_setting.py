@@ -39,7 +39,7 @@ def run(world, tmp_path):
 
 
 def served(world, fingerprint="f", faults=()):
-    """Answers as `retriever-serve` does."""
+    """Answers as `serve retriever` does."""
     index, pending = open_index(world["index"]), list(faults)
 
     def answer(request):

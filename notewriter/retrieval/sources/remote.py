@@ -5,7 +5,7 @@ The request is `{"queries": [...], "topk": 3, "return_scores": true}`, the reply
 not wrapped. Contents without a line break are a text without a title. Scores are always requested: Search-R1's own
 server fails without them.
 
-`notewriter retriever-serve` adds `title` and `text` to each document, and accepts `within`, the ids or titles that the
+`notewriter serve retriever` adds `title` and `text` to each document, and accepts `within`, the ids or titles that the
 search is restricted to.
 """
 

@@ -1,8 +1,8 @@
-"""`notewriter recipes`: list the recipes of this package, or copy one to change it.
+"""`notewriter fetch recipe`: list the recipes of this package, or copy one to change it.
 
-    notewriter recipes                        every recipe with its first comment
-    notewriter recipes copy NAME [FILE]       copy it, here under its own name or to FILE
-    notewriter recipes copy slurm/train.sbatch
+    notewriter fetch recipe                        every recipe with its first comment
+    notewriter fetch recipe NAME [FILE]            copy it, here under its own name or to FILE
+    notewriter fetch recipe slurm/train.sbatch
 
 Each is run from anywhere by its name: `notewriter evaluate --config eval/deepnote_hotpotqa`.
 """
@@ -16,18 +16,23 @@ from notewriter.ground.errors import UserError, writing
 
 
 def main(argv: list[str]) -> None:
-    """List recipes or copy one."""
+    """List recipes or copy one.
+
+    Raises:
+        UserError: there is no such recipe, or its copy exists.
+    """
+    if {"-h", "--help"} & set(argv):
+        sys.stdout.write(f"usage: notewriter fetch recipe [NAME [FILE]]\n\n{__doc__}")
+        return
     match argv:
-        case ["-h" | "--help"]:
-            sys.stdout.write(f"usage: notewriter recipes [copy NAME [FILE]]\n\n{__doc__}")
         case []:
             sys.stdout.write(_listed())
-        case ["copy", name, *to] if len(to) < 2:
+        case [name] | [name, _] if not name.startswith("-"):
             file = recipes.file_named(name)
-            target = Path(to[0]) if to else Path(file.name)
+            target = Path(argv[-1] if argv[1:] else file.name)
             _copy(file, target / file.name if target.is_dir() else target)
         case _:
-            raise UserError(f"recipes {' '.join(argv)}: is not understood; write: notewriter recipes copy NAME [FILE]")
+            raise UserError(f"{' '.join(argv)}: is not understood; write: notewriter fetch recipe [NAME [FILE]]")
 
 
 def _listed() -> str:
