@@ -79,7 +79,7 @@ SUCCESSORS = {
 }
 """A command that there is no more -> what does its work."""
 
-PARTS = {
+PARTS: dict[str, dict[str, str | None]] = {
     "app": {"labels": "notewriter.data.hand_labels"},
     "fetch": {
         **dict.fromkeys(("dataset", "corpus", "index", "model")),
