@@ -13,11 +13,11 @@ import yaml
 
 from notewriter.artifacts.run_record import add_start, check_inputs, start_of
 from notewriter.ground import jsonl, typed
-from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.locks import locked
 from notewriter.ground.records import Question
 from notewriter.ground.typed import misfit
+from notewriter.ground.yaml_files import load_yaml
 
 CONFIG = "config.yaml"
 

@@ -14,8 +14,8 @@ from notewriter.corpora.characters import plain
 from notewriter.corpora.child import in_child
 from notewriter.corpora.source import INSTALL, Document, Heading, Origin
 from notewriter.corpora.splitting import headings
-from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.yaml_files import load_yaml
 
 MAX_BYTES = 50_000_000
 """Largest text that is read; parsers need a multiple of it as memory."""

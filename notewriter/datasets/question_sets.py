@@ -12,10 +12,10 @@ from typing import Annotated, TypedDict
 from annotated_types import Interval
 
 from notewriter.datasets import reading
-from notewriter.ground.annotations import hints_of
-from notewriter.ground.config import check_mapping, read_mapping
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
+from notewriter.ground.typed import hints_of
+from notewriter.ground.yaml_files import check_mapping, read_mapping
 
 NAMED = 5
 """Missing ids that an error names."""

@@ -16,10 +16,10 @@ from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from notewriter.ground import typed
-from notewriter.ground.config import read_mapping
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.recipes import find
 from notewriter.ground.typed import misfit
+from notewriter.ground.yaml_files import read_mapping
 
 MAX_RUNS = 1_000
 """Each is a job of a cluster, whose queue takes 10,000 unless the site has raised MaxJobCount."""

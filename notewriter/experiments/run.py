@@ -30,9 +30,10 @@ from notewriter.experiments.files import (
 )
 from notewriter.experiments.rising import ended
 from notewriter.ground import typed
-from notewriter.ground.config import check_mapping, given, without_options
+from notewriter.ground.config import given, without_options
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
+from notewriter.ground.yaml_files import check_mapping
 from notewriter.models.gpus import visible_gpus
 from notewriter.models.serve_options import runs_on_cpu
 from notewriter.models.server import READY_TIMEOUT

@@ -13,8 +13,8 @@ from notewriter.evaluation.catalogue import METRICS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground import typed
-from notewriter.ground.config import check_mapping
 from notewriter.ground.errors import UserError
+from notewriter.ground.yaml_files import check_mapping
 from notewriter.results.compare import Difference, Runs, difference
 from notewriter.results.measures import score
 from notewriter.results.runs import Run

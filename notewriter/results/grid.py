@@ -16,11 +16,12 @@ from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.experiments.files import MissingVariable, Variables, changed, filled, filled_in, read_file
 from notewriter.ground import typed
-from notewriter.ground.config import check_mapping, choose, from_keywords, read_mapping
+from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, names_in, names_of
 from notewriter.ground.plugins import is_place, load
 from notewriter.ground.recipes import find
+from notewriter.ground.yaml_files import check_mapping, read_mapping
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments

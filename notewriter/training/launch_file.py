@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.commands.launch import launch_command_parser
 
-from notewriter.ground.config import read_mapping
 from notewriter.ground.errors import UserError
+from notewriter.ground.yaml_files import read_mapping
 
 if TYPE_CHECKING:
     # The launcher does without them.

@@ -18,8 +18,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from notewriter.ground.config import Parser, choose, read_mapping
+from notewriter.ground.command_line import Parser
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.yaml_files import read_mapping
 from notewriter.models.nodes import visible_devices
 from notewriter.training.profiles import PROFILES, SEVERAL_MACHINES, profile, profiles
 from notewriter.training.run.launcher import launch

@@ -7,7 +7,7 @@ import types
 import pytest
 from trl import DPOConfig, ModelConfig, TrlParser
 
-from notewriter.ground.config import parser_of
+from notewriter.ground.command_line import parser_of
 from notewriter.ground.options import DEFAULTS
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 

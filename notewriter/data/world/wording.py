@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from notewriter.ground.config import load_yaml
+from notewriter.ground.yaml_files import load_yaml
 
 _WORDING: dict[str, Any] = load_yaml(Path(__file__).with_name("wording.yaml").read_text(encoding="utf-8"))
 

@@ -26,9 +26,9 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from yaml import YAMLError
 
 from notewriter.fetching.remote import failures
-from notewriter.ground.config import load_yaml
 from notewriter.ground.errors import UserError, one_line, writing
 from notewriter.ground.typed import shown
+from notewriter.ground.yaml_files import load_yaml
 from notewriter.models.checkpoint import is_hub_id
 
 logger = logging.getLogger(__name__)
