@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,46 @@ def read_skipped(folder: Path) -> dict[str, str]:
     """The reason for each name in `skipped.jsonl`."""
     records = [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
     return {record["name"]: record["reason"] for record in records}
+
+
+STYLES = {"Title": "Title", "Heading 1": "Heading1", "Heading 2": "Heading2"}
+
+
+def docx(*paragraphs):
+    """A Word file: a text is a paragraph, a pair a style's name and a text, a list of lists of texts a table."""
+    parts = "".join(map(_of_word, paragraphs))
+    main = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    packages = "http://schemas.openxmlformats.org/package/2006"
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{id}"><w:name w:val="{name}"/></w:style>'
+        for name, id in STYLES.items()
+    )
+    types = "".join(
+        f'<Override PartName="/word/{part}.xml" ContentType="application/vnd.openxmlformats-officedocument.'
+        f'wordprocessingml.{part}{"" if part == "styles" else ".main"}+xml"/>'
+        for part in ("document", "styles")
+    )
+    files = {
+        "[Content_Types].xml": f'<Types xmlns="{packages}/content-types">{types}</Types>',
+        "_rels/.rels": f'<Relationships xmlns="{packages}/relationships"><Relationship Id="r1" '
+        f'Type="{relations}/officeDocument" Target="word/document.xml"/></Relationships>',
+        "word/_rels/document.xml.rels": f'<Relationships xmlns="{packages}/relationships"><Relationship Id="r1" '
+        f'Type="{relations}/styles" Target="styles.xml"/></Relationships>',
+        "word/document.xml": f'<w:document xmlns:w="{main}"><w:body>{parts}</w:body></w:document>',
+        "word/styles.xml": f'<w:styles xmlns:w="{main}">{styles}</w:styles>',
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        for name, text in files.items():
+            file.writestr(name, text)
+    return content.getvalue()
+
+
+def _of_word(part):
+    if isinstance(part, list):
+        rows = ("".join(f"<w:tc>{_of_word(cell)}</w:tc>" for cell in row) for row in part)
+        return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in rows) + "</w:tbl>"
+    style, text = part if isinstance(part, tuple) else ("", part)
+    properties = f'<w:pPr><w:pStyle w:val="{STYLES[style]}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"

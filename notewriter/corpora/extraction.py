@@ -1,11 +1,13 @@
-"""Text out of files: Markdown and plain text as they are, HTML as Markdown, PDF page by page (PDFium)."""
+"""Text out of files: Markdown and plain text as they are, HTML and Word as Markdown, PDF page by page (PDFium)."""
 
 import itertools
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 import yaml
 
@@ -90,6 +92,34 @@ def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
 
 def _html(name: str, path: Path) -> Document:
     page = webpage.read(name, _bytes(name, path, webpage.MAX_BYTES))
+    return Document(
+        name, page.title or path.stem, page.text, Origin(file=name), is_markdown=True, headings=page.headings
+    )
+
+
+WORD_AS_HTML = "\n".join(
+    ["p[style-name='Title'] => h1:fresh", *(f"p[style-name='Heading {n}'] => h{n + 1}:fresh" for n in range(1, 6))]
+)
+"""The headings of a Word file, below its title (mammoth's style map; other styles are as it has them)."""
+
+
+def _docx(name: str, path: Path) -> Document:
+    """A Word file by way of HTML, without its pictures."""
+    try:
+        import mammoth
+    except ImportError as error:
+        raise UserError(f"{name}: Word files cannot be read without mammoth; {INSTALL}") from error
+    try:
+        with zipfile.ZipFile(path) as parts:
+            size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith("word/media/"))
+        if size > webpage.MAX_BYTES:
+            raise UserError(f"{name}: is larger than {webpage.MAX_BYTES // 1_000_000} MB; split it into several files")
+        with open(path, "rb") as file:
+            html = mammoth.convert_to_html(file, style_map=WORD_AS_HTML, convert_image=lambda image: []).value
+    # Its reader raises whatever a missing part or attribute leads to.
+    except (zipfile.BadZipFile, LookupError, ValueError, AttributeError, ExpatError) as error:
+        raise UserError(f"{name}: is a damaged or encrypted Word file ({one_line(error)}); save it again") from error
+    page = webpage.read(name, f"<html><body>{html}</body></html>")
     return Document(
         name, page.title or path.stem, page.text, Origin(file=name), is_markdown=True, headings=page.headings
     )
@@ -195,5 +225,6 @@ EXTRACTORS: dict[str, Callable[[str, Path], Document]] = {
     ".html": _html,
     ".htm": _html,
     ".pdf": _pdf,
+    ".docx": _docx,
 }
 """How files are read, by their ending."""

@@ -1,4 +1,4 @@
-"""A folder of Markdown, text, HTML and PDF files.
+"""A folder of Markdown, text, HTML, PDF and Word files.
 
 A passage's id begins with its file's path in the folder. Hidden files and folders are left out.
 """

@@ -6,7 +6,7 @@ import time
 
 import parsers
 import pytest
-from corpus_files import bookmarked_pdf, encrypted_pdf, pdf, read_corpus, read_skipped
+from corpus_files import bookmarked_pdf, docx, encrypted_pdf, pdf, read_corpus, read_skipped
 
 from notewriter.corpora import corpus, extraction, reading, splitting
 from notewriter.datasets import load_corpus
@@ -56,6 +56,40 @@ def test_each_kind_of_file_is_read(folder, tmp_path):
     text = " ".join(each["text"] for each in passages.values())
     assert "| 1900 | 300 |" in text
     assert "Home" not in text and "rights" not in text
+
+
+def test_a_word_file_has_its_headings_and_tables(folder, tmp_path):
+    """Built by hand, so that it has what Word writes: styles by id, their names in a part of their own."""
+    (folder / "osk.docx").write_bytes(
+        docx(
+            ("Title", "The Osk"),
+            ("Heading 1", "History"),
+            "Tolen was founded in 1871 by the bridge keeper Mira Tolen.",
+            ("Heading 2", "People"),
+            [["Year", "People"], ["1900", "300"]],
+            ("Heading 1", "Course"),
+            "The Osk reaches the sea at Tolen.",
+        )
+    )
+    (folder / "plain.docx").write_bytes(docx("Varn is a village in the hills."))
+    passages = build(folder, tmp_path / "corpus")
+    assert [passage["title"] for passage in passages] == [
+        "The Osk > History",
+        "The Osk > History > People",
+        "The Osk > Course",
+        "plain",
+    ]
+    assert passages[1]["text"].endswith("| 1900 | 300 |")
+
+
+def test_a_damaged_word_file_and_one_that_unpacks_to_too_much_are_named(folder, tmp_path, monkeypatch):
+    (folder / "kept.txt").write_text("The Osk is a river.")
+    (folder / "cut.docx").write_bytes(docx("Varn is a village.")[:-200])
+    (folder / "long.docx").write_bytes(docx("Varn is a village. " * 2_000_000))
+    assert [passage["id"] for passage in build(folder, tmp_path / "corpus")] == ["kept.txt#1"]
+    reasons = {each["name"]: each["reason"] for each in read_skipped(tmp_path / "corpus")}
+    assert "is a damaged or encrypted Word file" in reasons["cut.docx"]
+    assert "is larger than 20 MB" in reasons["long.docx"]
 
 
 def test_the_loaders_of_the_project_read_it(folder, tmp_path):
