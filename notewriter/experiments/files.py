@@ -6,6 +6,7 @@ used: `{{ output_dir }}/pairs`. `include` adds the keys of other files; `each` r
 
 import functools
 import itertools
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,9 +36,14 @@ COMMON = {"include": str | list[str], "variables": dict[str, Value], "runs": lis
 EACH = dict[str, list[Value] | dict[str, dict[str, Value]]]
 """Variable -> its values, or value -> the variables that go with it."""
 
+_SPLIT = re.compile(r"[\s'\"\\]")
+"""What a shell splits words at, or takes out of them."""
+
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
-_HELD = {ord(character): 0xF0000 + ord(character) for character in " \t\n\r'\"\\{}#%"}
-_RELEASED = {held: character for character, held in _HELD.items()}
+
+
+class Given(str):
+    """A value from the command line: no template, and part of one word wherever a command has it."""
 
 
 class MissingVariable(UserError):
@@ -104,12 +110,7 @@ def changed(variables: Variables, changes: Mapping[str, str], path: Path) -> dic
         if name not in variables:
             names = ", ".join(variables) or "none"
             raise UserError(f"--set {name}: {path} has no such variable; it has {names}")
-    return {**variables, **{name: held(value) for name, value in changes.items()}}
-
-
-def held(value: str) -> str:
-    """A value that is no template, and of which a shell's rules neither split nor change anything."""
-    return value.translate(_HELD)
+    return {**variables, **{name: Given(value) for name, value in changes.items()}}
 
 
 def repeated(
@@ -154,7 +155,7 @@ def filled(text: str, variables: Variables, place: str) -> str:
         UserError: it is no template, or uses a variable that is not there or uses itself; names the place.
         MissingVariable: it uses a variable that has no value.
     """
-    return _filled(text, variables, place, ()).translate(_RELEASED)
+    return _filled(text, variables, place, ())
 
 
 def words(command: str, variables: Variables, place: str) -> list[str]:
@@ -163,8 +164,14 @@ def words(command: str, variables: Variables, place: str) -> list[str]:
     Raises:
         UserError: as `filled`, or a quotation is not closed.
     """
+    # A given value that a shell would split or change is put in its place once the words are apart. Until then its name
+    # stands there, between characters that no argument can have.
+    apart = {name: value for name, value in variables.items() if isinstance(value, Given) and _SPLIT.search(value)}
+    whole = {f"\0{name}\0": value for name, value in apart.items()}
+    stand_ins = {**variables, **{name: Given(f"\0{name}\0") for name in apart}}
     try:
-        return [word.translate(_RELEASED) for word in shlex.split(_filled(command, variables, place, ()))]
+        split = shlex.split(_filled(command, stand_ins, place, ()))
+        return [re.sub("\0.*?\0", lambda found: whole.get(found[0], found[0]), word) for word in split]
     except ValueError as error:
         raise UserError(f"{place}: {error}; close the quotation") from error
 
@@ -185,6 +192,8 @@ def filled_in(value: Any, variables: Variables, place: str) -> Any:
 
 
 def _filled(text: str, variables: Variables, place: str, users: tuple[str, ...]) -> str:
+    if isinstance(text, Given):
+        return text
     try:
         template, names = _template(text)
         values = {name: _value(name, variables, place, users) for name in names}
@@ -223,5 +232,5 @@ def names_in(text: str, variables: Variables) -> set[str]:
     while texts:
         new = _template(texts.pop())[1] - names
         names |= new
-        texts += [value for name in new if isinstance(value := variables.get(name), str)]
+        texts += [value for name in new if type(value := variables.get(name)) is str]
     return names

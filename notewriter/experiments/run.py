@@ -17,13 +17,13 @@ from notewriter.artifacts import statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.experiments.files import (
     MAX_RUNS,
+    Given,
     Text,
     Value,
     Variables,
     changed,
     filled,
     filled_in,
-    held,
     read_file,
     repeated,
     words,
@@ -223,7 +223,7 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     """
     content = read_file(path, "check the path of the pipeline")
     if output_dir is not None:
-        content["output_dir"] = held(output_dir)
+        content["output_dir"] = Given(output_dir)
     check_mapping(content, Content, str(path))
     changes = changes or {}
     # Asking the driver takes a second, and few files depend on the machine.
@@ -235,7 +235,7 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     folder = filled(content["output_dir"], variables, f"{path}: output_dir")
     again = [str(path), "--output_dir", folder]
     again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
-    variables["pipeline"] = " ".join(map(held, again))
+    variables["pipeline"] = f"{{% raw %}}{shlex.join(again)}{{% endraw %}}"
     entries = repeated(content["runs"], variables, f"{path}: runs")
     runs: list[Run] = []
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):

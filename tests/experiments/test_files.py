@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from notewriter.experiments.files import MissingVariable, changed, changes_of, filled, held, names_in, words
+from notewriter.experiments.files import Given, MissingVariable, changed, changes_of, filled, names_in, words
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
 
@@ -47,8 +47,24 @@ def test_a_value_that_is_given_is_no_template_and_stays_within_its_word_inside_a
     assert argv[2:] == ["--eval_files", '{"my dev.json": "jsonl"}', "--output_dir", "it's {{ mine }}"]
 
 
+def test_a_given_number_can_be_computed_with_and_an_empty_value_is_no_word():
+    variables = {"round": Given("2"), "serve": Given("")}
+    assert words("a {{ round | int + 1 }} {{ serve }}{{ ' --serve' if serve }}", variables, "x") == ["a", "3"]
+
+
+def test_the_command_that_reads_a_pipeline_again_has_its_words_as_they_were_given(read):
+    text = """
+        output_dir: runs/x
+        variables: {dev: dev.json}
+        runs:
+          - {title: page, command: "notewriter table {{ pipeline }} --output {{ output_dir }}.md"}
+        """
+    argv = read(text, "it's {{ mine }}", {"dev": "my dev.json"}).runs[0].argv()
+    assert argv[3:] == ["--output_dir", "it's {{ mine }}", "--set", "dev=my dev.json", "--output", "it's {{ mine }}.md"]
+
+
 def test_expressions_are_jinjas():
-    variables = {"round": 2, "start": "models/base", "folder": held("it's a folder")}
+    variables = {"round": 2, "start": "models/base", "folder": Given("it's a folder")}
     previous = "{{ start if round == 1 else folder ~ '/round-' ~ (round - 1) }}"
     assert filled(previous, variables, "x") == "it's a folder/round-1"
     shares = "--mix '{ {%- for before in range(1, round) %}\"{{ folder }}/{{ before }}\": 0.5{% endfor %}}'"
