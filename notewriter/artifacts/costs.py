@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+from notewriter.artifacts.reading import Artifact, record_of, write_json
 
 COSTS_SCHEMA = "notewriter/costs/1"
 
@@ -79,7 +79,7 @@ def read_costs(path: Path) -> Costs | None:
     Raises:
         UserError: the file is not what an evaluation or a judge writes.
     """
-    return read_record(read_json(path, REMEDY), Costs, COSTS_SCHEMA, str(path), REMEDY) if path.exists() else None
+    return Artifact(Costs, COSTS_SCHEMA, REMEDY).read(path) if path.exists() else None
 
 
 def write_costs(path: Path, costs: Costs) -> None:

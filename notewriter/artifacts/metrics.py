@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from notewriter.artifacts.predictions import COSTS
-from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+from notewriter.artifacts.reading import Artifact, record_of, write_json
 from notewriter.ground.errors import UserError
 
 METRICS_SCHEMA = "notewriter/metrics/1"
@@ -114,7 +114,7 @@ def read_metrics(path: Path) -> Metrics:
     Raises:
         UserError: the folder or file is missing, or it is not what an evaluation writes.
     """
-    metrics = read_record(read_json(path, REMEDY), Metrics, METRICS_SCHEMA, str(path), REMEDY)
+    metrics = Artifact(Metrics, METRICS_SCHEMA, REMEDY).read(path)
     if missing := [cost for cost in COSTS if cost not in metrics.per_question]:
         raise UserError(f"{path}: per_question has no {missing[0]!r}; {REMEDY}")
     return metrics

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
@@ -61,6 +61,37 @@ def read_record(record: object, kind: type[R], schema: str, place: str, remedy: 
 def record_of(instance: Any, schema: str) -> dict[str, Any]:
     """An instance of a dataclass as a JSON object, with its schema."""
     return {"schema": schema, **asdict(instance)}
+
+
+@dataclass(frozen=True)
+class Artifact(Generic[R]):
+    """A JSON file that has an instance of a dataclass.
+
+    Args:
+        kind: the dataclass.
+        schema: its name in the file.
+        remedy: what to do about a file that is damaged.
+    """
+
+    kind: type[R]
+    schema: str
+    remedy: str
+
+    def read(self, path: Path) -> R:
+        """The instance in a file.
+
+        Raises:
+            UserError: there is no such file, or it is damaged; names the key.
+        """
+        return read_record(read_json(path, self.remedy), self.kind, self.schema, str(path), self.remedy)
+
+    def write(self, path: Path, instance: R) -> None:
+        """Write a file.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        write_json(path, record_of(instance, self.schema))
 
 
 def pick(record: Mapping[str, Any], kind: type) -> dict[str, Any]:

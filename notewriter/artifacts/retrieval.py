@@ -1,14 +1,11 @@
 """retrieval.json: what chains of retrievers find of the supporting passages, and how fast."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+from notewriter.artifacts.reading import Artifact
 
 NAME = "retrieval.json"
-SCHEMA = "notewriter/retrieval/2"
-REMEDY = "run notewriter evaluate --chains again"
 
 
 @dataclass(frozen=True)
@@ -46,20 +43,4 @@ class RetrievalResults:
     chains: dict[str, ChainResult]
 
 
-def read_retrieval(folder: Path) -> RetrievalResults:
-    """The results in a folder.
-
-    Raises:
-        UserError: there is no such file, or it is damaged; names the key.
-    """
-    path = folder / NAME
-    return read_record(read_json(path, REMEDY), RetrievalResults, SCHEMA, str(path), REMEDY)
-
-
-def write_retrieval(folder: Path, results: RetrievalResults) -> None:
-    """Write the file.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    write_json(folder / NAME, record_of(results, SCHEMA))
+RETRIEVAL = Artifact(RetrievalResults, "notewriter/retrieval/2", "run notewriter evaluate --chains again")

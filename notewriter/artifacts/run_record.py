@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter import __version__
-from notewriter.artifacts.reading import read_json, read_record, write_json
+from notewriter.artifacts.reading import Artifact, write_json
 from notewriter.ground import recipes
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
@@ -95,9 +95,7 @@ def read_run_record(folder: Path) -> RunRecord | None:
         UserError: the file is not a record; names the key.
     """
     path = folder / NAME
-    if not path.is_file():
-        return None
-    return read_record(read_json(path, REMEDY), RunRecord, SCHEMA, str(path), REMEDY)
+    return Artifact(RunRecord, SCHEMA, REMEDY).read(path) if path.is_file() else None
 
 
 def read_inputs(folder: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from notewriter.artifacts import best_checkpoint
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
+from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Metrics
 from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground.errors import UserError
@@ -69,7 +69,7 @@ def compare(
     scored = [Scored(str(path), step, metrics[step].metrics[metric]) for step, path in paths.items()]
     first = max(scored, key=lambda each: (each.score.mean, -each.step))
     best = BestCheckpoint(metric, first.checkpoint, first.step, first.score, scored)
-    write_best_checkpoint(output, best)
+    BEST_CHECKPOINT.write(output / BEST, best)
     return best
 
 

@@ -16,7 +16,7 @@ from annotated_types import MinLen
 
 from notewriter.evaluation.controls import readings
 from notewriter.ground.config import parse
-from notewriter.rollouts.regression import fitted, write_regression
+from notewriter.rollouts.regression import FITTED, fitted
 
 
 @dataclass
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     (arguments,) = parse([FitArguments], argv, prog="notewriter fit-control", description=__doc__)
     read = [each for run in arguments.runs for each in readings(Path(run))]
     regression = fitted(((each.question, list(each.passages)) for each in read), arguments.encoder)
-    write_regression(Path(arguments.output), regression)
+    FITTED.write(Path(arguments.output), regression)
     for name, weight in sorted(regression.weights.items(), key=lambda each: -abs(each[1])):
         sys.stdout.write(f"  {name:30}  {weight:+.2f}\n")
     sys.stdout.write(f"{arguments.output}: fitted on {len(regression.questions)} questions\n")

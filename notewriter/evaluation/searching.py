@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from annotated_types import Interval, MinLen
 from tqdm import tqdm
 
-from notewriter.artifacts.retrieval import ChainResult, PartSeconds, RetrievalResults, write_retrieval
+from notewriter.artifacts.retrieval import NAME, RETRIEVAL, ChainResult, PartSeconds, RetrievalResults
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.evaluating import EvaluateArguments
 from notewriter.evaluation.statistics import bootstrap_interval
@@ -117,7 +117,7 @@ def evaluate_chains(
         for name, parts in chains.items():
             run_async(search_all(name, parts, questions, folder / SEARCHES, top_k=depths[-1]))
         results = results_of(folder, arguments.dataset, list(chains), questions, depths)
-        write_retrieval(folder, results)
+        RETRIEVAL.write(folder / NAME, results)
     deepest = f"recall@{max(depths)}"
     for name, chain in results.chains.items():
         if not chain.measures[deepest].mean:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
+from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, NAME, BestCheckpoint
 from notewriter.ground import jsonl
 from notewriter.models.checkpoint import STATE
 from notewriter.pages.charts import Dot, Panel, panels
@@ -21,7 +21,7 @@ def curves(folder: Path) -> str:
     Raises:
         UserError: a file is damaged.
     """
-    best = read_best_checkpoint(folder)
+    best = BEST_CHECKPOINT.read(folder / NAME)
     last = Path(best.checkpoints[-1].checkpoint)
     return draw(best, _history(last) if (last / STATE).is_file() else [])
 

@@ -122,12 +122,12 @@ def write_report(
     others: list[Section] = []
     for folder in folders:
         if (folder / best_checkpoint.NAME).is_file():
-            best = best_checkpoint.read_best_checkpoint(folder)
+            best = best_checkpoint.BEST_CHECKPOINT.read(folder / best_checkpoint.NAME)
             of_runs += [folder / Path(each.checkpoint).name for each in best.checkpoints]
             title = f"Checkpoints in {folder}: the best is {Path(best.checkpoint).name}, {best.score.text()}"
             others.append(Section(f"checkpoints-{len(others)}", title, [Markup(curves(folder))]))
         elif (folder / retrieval.NAME).is_file():
-            tables = retrieval_tables(retrieval.read_retrieval(folder))
+            tables = retrieval_tables(retrieval.RETRIEVAL.read(folder / retrieval.NAME))
             others.append(Section(f"retrieval-{len(others)}", f"Retrieval in {folder}", tables))
         else:
             of_runs.append(folder)

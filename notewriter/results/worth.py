@@ -38,7 +38,7 @@ from notewriter.results.without_a_model import ByQuestion, compared, highest_con
 from notewriter.retrieval.chain import Part as Searched
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.controls import REGRESSION
-from notewriter.rollouts.regression import Regression, read_regression
+from notewriter.rollouts.regression import FITTED, Regression
 
 OWN = "the run's notes"
 """What the writer of a run is called beside the controls."""
@@ -116,7 +116,7 @@ def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelA
         UserError: as `worth_of`.
     """
     reader = models if models.serve or models.base_url or models.models else None
-    fitted = read_regression(Path(arguments.regression)) if arguments.regression else None
+    fitted = FITTED.read(Path(arguments.regression)) if arguments.regression else None
     searched = parts_of(arguments.index, arguments.retriever)
     choosing = [Run(Path(arguments.choose_on))] if arguments.choose_on else []
     with keep() if reader else contextlib.nullcontext():

@@ -25,7 +25,7 @@ from notewriter.models.thoughts import after_thinking
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_note
-from notewriter.rollouts.regression import read_regression
+from notewriter.rollouts.regression import FITTED
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 """The sentence encoder of `similar`, unless another one is given: a folder or hub id."""
@@ -242,7 +242,7 @@ def _player(place: str, settings: ControlOfRole) -> Player:
     if settings.control == REGRESSION:
         if not settings.weights:
             raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")
-        write = read_regression(Path(settings.weights)).write
+        write = FITTED.read(Path(settings.weights)).write
     else:
         write = CONTROLS[settings.control].write
     if settings.encoder:

@@ -8,15 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from notewriter.artifacts.reading import read_json, read_record, record_of, write_json
+from notewriter.artifacts.reading import Artifact
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import first_words, sentences_in, tokens, words_in
 from notewriter.retrieval.encoders import similarities
-
-SCHEMA = "notewriter/regression/1"
 
 FEATURES = (
     *("first passage", "second passage", "rank of the passage", "first sentence", "second sentence"),
@@ -149,20 +146,4 @@ def fitted(read: Iterable[tuple[Question, Sequence[Passage]]], encoder: str | No
     return Regression(dict(zip(names, weights.tolist(), strict=True)), questions, encoder)
 
 
-def read_regression(path: Path) -> Regression:
-    """A fitted regression.
-
-    Raises:
-        UserError: the file is missing, damaged, or of another kind.
-    """
-    remedy = "fit it with `notewriter fit-control`"
-    return read_record(read_json(path, remedy), Regression, SCHEMA, str(path), remedy)
-
-
-def write_regression(path: Path, regression: Regression) -> None:
-    """Write a fitted regression.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    write_json(path, record_of(regression, SCHEMA))
+FITTED = Artifact(Regression, "notewriter/regression/1", "fit it with `notewriter fit-control`")

@@ -2,13 +2,7 @@
 
 import json
 
-from notewriter.artifacts.best_checkpoint import (
-    NAME,
-    BestCheckpoint,
-    Scored,
-    read_best_checkpoint,
-    write_best_checkpoint,
-)
+from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, NAME, BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval
 
 SCORE = Interval(0.5, 0.4, 0.6)
@@ -16,9 +10,9 @@ BEST = BestCheckpoint("f1", "runs/a/checkpoint-4", 4, SCORE, [Scored("runs/a/che
 
 
 def test_unknown_keys_are_ignored_at_every_depth(tmp_path):
-    write_best_checkpoint(tmp_path, BEST)
+    BEST_CHECKPOINT.write(tmp_path / NAME, BEST)
     record = json.loads((tmp_path / NAME).read_text())
     for part in (record, record["score"], record["checkpoints"][0], record["checkpoints"][0]["score"]):
         part["newer"] = 1
     (tmp_path / NAME).write_text(json.dumps(record))
-    assert read_best_checkpoint(tmp_path) == BEST
+    assert BEST_CHECKPOINT.read(tmp_path / NAME) == BEST

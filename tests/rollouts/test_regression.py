@@ -17,11 +17,10 @@ from notewriter.retrieval.encoders import similarities
 from notewriter.rollouts.identity import contents
 from notewriter.rollouts.regression import (
     FEATURES,
+    FITTED,
     SIMILARITY,
     features,
     fitted,
-    read_regression,
-    write_regression,
 )
 from notewriter.rollouts.resources import settings_of
 
@@ -75,8 +74,8 @@ def test_with_a_sentence_encoder_it_learns_what_no_count_tells(tmp_path):
         return question, [Passage("1", "Hill", " ".join(sentences))]
 
     read = [question_whose_evidence_is_nearest(number) for number in range(60)]
-    write_regression(tmp_path / "weights.json", fitted(read[:40], encoder))
-    regression = read_regression(tmp_path / "weights.json")
+    FITTED.write(tmp_path / "weights.json", fitted(read[:40], encoder))
+    regression = FITTED.read(tmp_path / "weights.json")
     assert set(regression.weights) == {*FEATURES, SIMILARITY}
 
     def share_found(control):
@@ -87,8 +86,8 @@ def test_with_a_sentence_encoder_it_learns_what_no_count_tells(tmp_path):
 
 
 def test_it_writes_no_note_for_a_question_that_it_was_fitted_on(tmp_path):
-    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
-    regression = read_regression(tmp_path / "weights.json")
+    FITTED.write(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
+    regression = FITTED.read(tmp_path / "weights.json")
     with pytest.raises(UserError, match="was fitted on question 'q1'; evaluate it on others"):
         regression.write(replace(QUESTION, id="q1"), PASSAGES, 9)
     assert regression.write(QUESTION, PASSAGES, 9)
@@ -132,8 +131,8 @@ def test_weights_that_are_missing_or_of_no_use_are_refused(control, message):
 
 
 def test_its_weights_are_part_of_what_makes_a_run_the_same(tmp_path):
-    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
+    FITTED.write(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
     models = {"models": {"notes": {"control": "regression", "weights": str(tmp_path / "weights.json")}}}
     before = contents(models)
-    write_regression(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(4)))
+    FITTED.write(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(4)))
     assert list(before) == [f"weights: {tmp_path}/weights.json"] and contents(models) != before

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, TypedDict
 
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, read_best_checkpoint
+from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, NAME, BestCheckpoint
 from notewriter.artifacts.run_record import read_inputs
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -73,7 +73,7 @@ def best_of(run: Path | str | None, scores: str) -> tuple[Path, BestCheckpoint]:
     Raises:
         UserError: there is no such record, or the run no longer has that checkpoint or has another of its name.
     """
-    best = read_best_checkpoint(Path(scores))
+    best = BEST_CHECKPOINT.read(Path(scores) / NAME)
     folder = Path(run or "") / Path(best.checkpoint).name
     if not folder.is_dir():
         raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")

@@ -14,7 +14,7 @@ from pair_rows import row
 from parquet_files import write_rows
 from safetensors.torch import load, save_file
 
-from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored, write_best_checkpoint
+from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, NAME, BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.run_record import add_start, start_of
@@ -151,7 +151,7 @@ def scores(checkpoint: Path, tmp_path: Path) -> Path:
         Scored(f"elsewhere/checkpoint-{step}", step, Interval(f1, 0, 1))
         for step, f1 in ((5, 0.2), (10, 0.6), (15, 0.4))
     ]
-    write_best_checkpoint(folder, BestCheckpoint("f1", "elsewhere/checkpoint-10", 10, found[1].score, found))
+    BEST_CHECKPOINT.write(folder / NAME, BestCheckpoint("f1", "elsewhere/checkpoint-10", 10, found[1].score, found))
     (checkpoint / "checkpoint-10" / "config.json").write_text("{}")
     (checkpoint / "checkpoint-10" / "tokenizer.json").write_text("{}")
     (checkpoint / "checkpoint-10" / "model.safetensors").write_bytes(b"the best")
