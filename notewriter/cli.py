@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import urlsplit
 
 from notewriter import __version__
 from notewriter.ground.errors import UserError, handle_sigterm, run
+from notewriter.ground.terminal import escape_controls
 from notewriter.training.contract import start
 
 COMMANDS = {
@@ -132,6 +134,7 @@ def _dispatch() -> None:
 
         sys.stdout.write(script((rest or [""])[0], mains()))
     elif name in COMMANDS:
+        _check_environment()
         module = COMMANDS[name][0]
         if part := PARTS.get(name, {}).get((rest or [""])[0]):
             module, rest = part, rest[1:]
@@ -146,6 +149,27 @@ def _dispatch() -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         meant = f"did you mean {near[0]}? notewriter --help lists all" if near else "notewriter --help lists all"
         raise UserError(f"unknown command {name!r}; {meant}")
+
+
+def _check_environment() -> None:
+    """Check the variables that huggingface_hub parses while it is imported.
+
+    Raises:
+        UserError: it could not be imported.
+    """
+    for name, parse, wanted in (
+        ("HF_ENDPOINT", urlsplit, "an address, such as https://huggingface.co"),
+        ("HF_HUB_ETAG_TIMEOUT", int, "a whole number of seconds"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", int, "a whole number of seconds"),
+    ):
+        value = os.environ.get(name, "")
+        try:
+            if value:
+                parse(value)
+        except ValueError as error:
+            raise UserError(
+                f"{name}: {escape_controls(value)[:200]!r} in the environment is not {wanted}; correct or unset it"
+            ) from error
 
 
 def mains() -> dict[str, Callable[[list[str]], None]]:

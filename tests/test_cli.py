@@ -187,6 +187,19 @@ def test_a_command_that_went_names_its_successor(run, name):
     assert complains(run(name, "papers/resp/table_2"), f"{name} is no command any more; use: {cli.SUCCESSORS[name]}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("HF_ENDPOINT", "http://[", "'http://[' in the environment is not an address"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "10s", "'10s' in the environment is not a whole number of seconds"),
+        ("HF_HUB_ETAG_TIMEOUT", "1.5", "'1.5' in the environment is not a whole number of seconds"),
+    ],
+)
+def test_variables_that_the_hubs_library_cannot_parse(run, monkeypatch, name, value, wanted):
+    monkeypatch.setenv(name, value)
+    assert complains(run("fetch", "model", "a/b"), f"{name}: {wanted}", "correct or unset it")
+
+
 def test_an_unknown_command(run):
     assert complains(run("evalute"), "unknown command 'evalute'; did you mean evaluate?")
 

@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from string import punctuation
 from typing import Annotated, NamedTuple
 
 from annotated_types import Interval
@@ -28,7 +27,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import normalise, sentences_in
+from notewriter.ground.text import bare, joined, sentences_in, tokens, words_in
 
 COMMON = 0.05
 """Share of the passages that may have a word which tells something; two always may."""
@@ -42,7 +41,7 @@ LONGEST_NAME = 6
 FEWEST = 4
 """Words that tell something in a sentence that a question on one is made of."""
 
-PROSE = re.compile(r"[^#|`>\s].*[.!?]")
+PROSE = re.compile(r"[^#|`>\s].*[.!?\u3002\uff01\uff1f\u0964\u06d4\u061f\u104b\u17d4\u1362\u0589]")
 """A sentence that is neither a heading nor code nor a row of a table."""
 
 TRIES = 100
@@ -104,13 +103,13 @@ class Sentences:
     def __init__(self, passages: Iterator[Passage]) -> None:
         self.by_passage: list[list[Sentence]] = []
         self.by_word: dict[str, list[Sentence]] = defaultdict(list)
-        self.by_title: dict[str, list[Sentence]] = {}
+        self.by_title: dict[tuple[str, ...], list[Sentence]] = {}
         for passage in passages:
-            texts = [text for text in sentences_in(passage.text) if len(text.split()) >= SHORTEST]
-            sentences = [Sentence(passage, text, tuple(normalise(text).split())) for text in texts]
+            texts = [text for text in sentences_in(passage.text) if len(words_in(text)) >= SHORTEST]
+            sentences = [Sentence(passage, text, tuple(tokens(text))) for text in texts]
             if sentences:
                 self.by_passage.append(sentences)
-                self.by_title.setdefault(normalise(name_of(passage)), sentences)
+                self.by_title.setdefault(tuple(tokens(name_of(passage))), sentences)
             for sentence in sentences:
                 for word in dict.fromkeys(sentence.words):
                     self.by_word[word].append(sentence)
@@ -126,15 +125,15 @@ class Sentences:
 
     def telling(self, sentence: Sentence, *known: str) -> list[str]:
         """The words of a sentence, as it spells them, that are neither common nor in a `known` text."""
-        without = self._common.union({""}, *(normalise(text).split() for text in known))
-        words = [word.strip(punctuation) for word in sentence.text.split()]
-        return [word for word in words if normalise(word) not in without]
+        without = self._common.union(*map(tokens, known))
+        words = map(bare, words_in(sentence.text))
+        return [word for word in words if tokens(word) and not without.issuperset(tokens(word))]
 
     def named_in(self, sentence: Sentence) -> list[list[Sentence]]:
         """The sentences of every other passage whose title, of two words or more, stands in a sentence."""
         words = sentence.words
         spans = (
-            " ".join(words[start:end])
+            words[start:end]
             for start in range(len(words))
             for end in range(start + 2, min(start + LONGEST_NAME, len(words)) + 1)
         )
@@ -155,7 +154,7 @@ def told(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
     # What is asked for in a manual is a number or a name more often than a word.
     answer = rng.choice([word for word in words if not word.isalpha()] or words)
     asked = _some([word for word in words if word != answer], rng, least=2)
-    question = rng.choice(TOLD).format(title, " ".join(asked))
+    question = rng.choice(TOLD).format(title, joined(asked))
     return Question(name, question, (answer,), supporting_ids=(first.passage.id,), supporting_facts=(first.text,))
 
 
@@ -172,7 +171,7 @@ def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
     through = _some(corpus.telling(first, title, name_of_other), rng)
     if not (asked and through):
         return None
-    question = f"{rng.choice(LINKED)} {' '.join(asked)} of the {' '.join(through)} of {title}?"
+    question = f"{rng.choice(LINKED)} {joined(asked)} of the {joined(through)} of {title}?"
     return _question(name, question, name_of_other, first, second)
 
 
@@ -187,7 +186,7 @@ def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
     if len(words) < 2:
         return None
     shared = rng.sample(words, 2)
-    one, two = map(normalise, shared)
+    (one, *_), (two, *_) = map(tokens, shared)
     others = [each for each in corpus.by_word[one] if two in each.words and each.passage != first.passage]
     if not others:
         return None

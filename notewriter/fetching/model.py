@@ -26,9 +26,11 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN
+from notewriter.ground.typed import shown
 from notewriter.models import hub
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, load
 from notewriter.models.hub import OWNER, SMALLEST
+from notewriter.models.tokenizer import check_served
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +112,12 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
         raise UserError(
             f"{address}: {constants.ENDPOINT} names {str(info.sha)[:60]!r} as its commit; check HF_ENDPOINT"
         )
+    if astray := [file for file in sizes if _leads_elsewhere(file)]:
+        # No file of a repository is called so.
+        raise UserError(
+            f"{address}: {constants.ENDPOINT} names the file {shown(astray[0])}, which would be written elsewhere; "
+            "check HF_ENDPOINT"
+        )
     has_safetensors = any("/" not in file and file.endswith(".safetensors") for file in sizes)
     return Found(
         info.id,
@@ -119,15 +127,16 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
     )
 
 
+def _leads_elsewhere(file: str) -> bool:
+    return bool({"", ".", ".."} & {*file.split("/")}) or "\\" in file or not file.isprintable()
+
+
 def _is_used(file: str, has_safetensors: bool) -> bool:
     """Whether a file of a repository is needed; of its folders the modules of sentence-transformers (`1_Pooling`).
 
     The index of shards that are left out is left out too: it would name files that are missing.
     """
     folder, _, name = file.removesuffix(".index.json").rpartition("/")
-    if {"", ".", ".."} & {*file.split("/")} or "\\" in file or not file.isprintable():
-        # No file of a repository is called so: it would be written elsewhere.
-        return False
     if name.startswith(".") or (folder and not folder[0].isdecimal()) or name.endswith(NO_WEIGHTS):
         return False
     return not (has_safetensors and not folder and name.endswith(OTHER_WEIGHTS))
@@ -294,7 +303,13 @@ def _expand(gguf: Path, folder: Path) -> None:
         load(AutoModelForCausalLM, gguf.parent, gguf_file=gguf.name, **options).save_pretrained(folder)
         load(AutoTokenizer, gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
         kind = library.GGUFReader(gguf).get_field("tokenizer.ggml.pre")
-    if kind is not None and (split := SPLITS.get(kind.contents())):
-        file = folder / "tokenizer.json"
-        tokenizer = json.loads(file.read_text(encoding="utf-8")) | {"pre_tokenizer": split}
-        jsonl.write_text(file, [json.dumps(tokenizer, ensure_ascii=False, indent=2) + "\n"])
+    divided = kind and kind.contents()
+    if divided not in SPLITS:
+        raise UserError(
+            f"{gguf.name}: divides texts by {shown(divided)}, and only {', '.join(SPLITS)} is known here: its tokens "
+            "would be others than the model's; get the model from the Hub"
+        )
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text(encoding="utf-8")) | {"pre_tokenizer": SPLITS[divided]}
+    jsonl.write_text(file, [json.dumps(tokenizer, ensure_ascii=False, indent=2) + "\n"])
+    check_served(str(folder))

@@ -8,6 +8,7 @@ import string
 import unicodedata
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -72,6 +73,23 @@ def words_in(text: str) -> list[str]:
     return [part for word in words for part in _parts().findall(word)]
 
 
+def is_character(word: str) -> bool:
+    """Whether a word (`words_in`, `tokens`) is a character of a script without spaces, of which words have some two."""
+    return not word.isascii() and bool(_unspaced().search(word))
+
+
+def bare(word: str) -> str:
+    """A word without the punctuation and symbols around it."""
+    found = regex.search(r"\w(?:.*\w)?", word)
+    return found[0] if found else ""
+
+
+def joined(words: Sequence[str]) -> str:
+    """A text of words (`words_in`) with spaces between them, but for characters of scripts without spaces."""
+    spaces = (" " * (not (is_character(one) and is_character(other))) for one, other in pairwise(words))
+    return "".join(chain.from_iterable(zip(words, [*spaces, ""], strict=True)))
+
+
 def word_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where each word of a text (`words_in`) begins and ends."""
     for piece in re.finditer(r"\S+", text):
@@ -114,15 +132,10 @@ def holds(text: str, words: str) -> bool:
 def _bare(word: str) -> list[str]:
     if word.isascii():
         return [word]
-    if _unspaced().search(word):
-        return [bare for part in _parts().findall(word) for bare in _inner(part)]
+    if is_character(word):
+        return [inner for part in _parts().findall(word) if (inner := bare(part))]
     # A dash between spaces stays a word, as for SQuAD, and so does a symbol.
-    return _inner(word) or ([] if regex.fullmatch(r"[\p{P}--\p{Pd}]+", word, regex.V1) else [word])
-
-
-def _inner(word: str) -> list[str]:
-    found = regex.search(r"\w(?:.*\w)?", word)
-    return [found[0]] if found else []
+    return [bare(word) or word] if bare(word) or not regex.fullmatch(r"[\p{P}--\p{Pd}]+", word, regex.V1) else []
 
 
 @functools.cache

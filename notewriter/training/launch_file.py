@@ -200,7 +200,8 @@ KEYS = (
     Key(
         "`fsdp_state_dict_type`",
         "Taken as `FULL_STATE_DICT`: every checkpoint and the trained model have whole weights. With "
-        "`SHARDED_STATE_DICT`, accelerate's default, a run would end without a model.",
+        "`SHARDED_STATE_DICT`, accelerate's default, a run would end without a model. A checkpoint that an older "
+        "version saved in parts is refused, with the command that joins them.",
     ),
     Key(
         "`fsdp_cpu_ram_efficient_loading`",

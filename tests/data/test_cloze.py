@@ -131,3 +131,26 @@ def test_made_questions_come_with_a_warning(tmp_path, capsys):
     output = str(tmp_path / "questions.jsonl")
     cloze.main(["--path", str(tmp_path / "corpus.jsonl"), "--output", output, "--questions", "5"])
     assert "5 questions; they have words of their evidence, so that scores on them flatter" in capsys.readouterr().out
+
+
+def test_words_of_scripts_without_spaces_make_questions_too():
+    mill = Passage("1", "石桥手册 > 水车", "塞恩水车由米拉在阿维尔河边建造。它在春天磨麦子和黑米。")
+    press = Passage("2", "石桥手册 > 油坊", "油坊的横梁来自海边的老船。工人每年冬天更换绳索。")
+    made = [
+        question
+        for seed in range(200)
+        if (question := cloze.told(cloze.Sentences(iter([mill, press])), random.Random(seed), "q"))
+    ]
+    assert made
+    for question in made:
+        (answer,), (fact,) = question.answers, question.supporting_facts
+        assert fact in mill.text + press.text and answer in fact and "石桥手册" in question.question
+    # Characters that follow each other stay a word, which a search can find.
+    assert any("水车" in question.question or "横梁" in question.question for question in made)
+
+
+def test_a_name_in_a_script_without_spaces_links_two_passages():
+    mill = Passage("1", "水车", "这座水车由米拉女士在阿维尔河边建造。")
+    mira = Passage("2", "米拉女士", "她是布雷尔城的一位画家。")
+    made = questions(cloze.linked, mill, mira)
+    assert made and all(question.answers == ("米拉女士",) for question in made)

@@ -263,7 +263,8 @@ def test_the_gguf_library_is_as_before_after_a_file_was_expanded(
         return SimpleNamespace(save_pretrained=lambda folder: None)
 
     monkeypatch.setattr(model, "load", load)
-    write_gguf(tmp_path / "model.gguf", "another")
+    write_gguf(tmp_path / "model.gguf", "smollm")
+    (tmp_path / "tokenizer.json").write_text("{}")
     model._expand(tmp_path / "model.gguf", tmp_path)
     assert during[0] != before
     assert during[0] == during[1]
@@ -281,16 +282,8 @@ def write_gguf(path: Path, split: str) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(
-    ("split", "parts"),
-    [
-        # As the tokenizer.json of the model on the Hub divides it.
-        ("smollm", ["Notes", ":", "ĊĊ", "1", ".", "ĠParis", "ĠĠ", "1", "2"]),
-        ("another", ["Notes", ":", "Ċ", "Ċ", "1", ".", "ĠParis", "Ġ", "Ġ12"]),
-    ],
-)
 def test_a_tokenizer_from_a_gguf_file_divides_texts_as_the_file_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, parts: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -301,8 +294,23 @@ def test_a_tokenizer_from_a_gguf_file_divides_texts_as_the_file_says(
         return SimpleNamespace(save_pretrained=saved)
 
     monkeypatch.setattr(model, "load", load)
-    write_gguf(tmp_path / "model.gguf", split)
+    write_gguf(tmp_path / "model.gguf", "smollm")
     model._expand(tmp_path / "model.gguf", tmp_path)
 
+    # As the tokenizer.json of the model on the Hub divides it.
+    parts = ["Notes", ":", "ĊĊ", "1", ".", "ĠParis", "ĠĠ", "1", "2"]
     divided = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).pre_tokenizer
     assert [part for part, _ in divided.pre_tokenize_str("Notes:\n\n1. Paris  12")] == parts
+
+    write_gguf(tmp_path / "model.gguf", "another")
+    with pytest.raises(UserError, match=r"divides texts by 'another', and only smollm is known here"):
+        model._expand(tmp_path / "model.gguf", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.json", "a/../../b.safetensors", "/etc/x", "a\\b", "./x.json", "a\x1b.json"]
+)
+def test_a_list_of_files_that_leads_elsewhere_is_no_models(published: Hub, tmp_path: Path, name: str) -> None:
+    published.publish(f"hf://{HUB_ID}/{name}", b"{}")
+    with pytest.raises(UserError, match="which would be written elsewhere; check HF_ENDPOINT"):
+        fetch_model(HUB_ID, tmp_path / "model")

@@ -5,8 +5,10 @@ Every drop has a reason, and reasons are counted. `faults` does the same for pai
 
 import math
 import statistics
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.text import normalise, words_in
+from notewriter.ground.text import is_character, normalise, words_in
 
 NEAR = 0.7
 """The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""
@@ -28,7 +30,10 @@ HASHES, BANDS = 240, 40
 """MinHash values per question, and the bands of the index: similarity 0.7 is found with probability 0.99."""
 
 NGRAM = 8
-"""Consecutive words that two questions do not share by chance if one of them is rare."""
+"""Consecutive words that two questions do not share by chance if one of them is rare.
+
+In scripts without spaces twice as many characters.
+"""
 
 FEWEST = 20
 """The number of lengths needed to know which are usual."""
@@ -93,8 +98,9 @@ def clean_questions(
     - its words, ignoring case and punctuation, are those of an earlier question or of an evaluation question;
     - its words are nearly those of such a question, and a gold answer is the same. Words are weighted by their rarity,
       so that two questions of one template about two people are not near-duplicates (see `_weighted`);
-    - it shares eight consecutive words with an evaluation question and one of them is rare, that is, in at most one
-      question in a hundred: the wording of a template that thousands of questions share is no overlap;
+    - it shares eight consecutive words (16 characters in scripts without spaces) with an evaluation question and one of
+      them is rare, that is, in at most one question in a hundred: the wording of a template that thousands of questions
+      share is no overlap;
     - its supporting passages include all those of an evaluation question, by their ids (in the benchmarks' own formats,
       title and digest of the text): it would train on the evidence of that answer;
     - its number of words is far from the others' (`usual_lengths`).
@@ -233,10 +239,11 @@ def _most_alike(
 
 def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
     words = words_of(question.question)
-    for start in range(len(words) - NGRAM + 1):
-        ngram = words[start : start + NGRAM]
-        if min(frequency[word] for word in ngram) <= rare:
-            yield ngram
+    lengths = [0.0, *accumulate(0.5 if is_character(word) else 1.0 for word in words)]
+    for start, before in enumerate(lengths):
+        end = bisect_left(lengths, before + NGRAM)
+        if end < len(lengths) and min(frequency[word] for word in words[start:end]) <= rare:
+            yield words[start:end]
 
 
 def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]]) -> Seen | None:

@@ -22,7 +22,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import new_folder
 from notewriter.models.checkpoint import Checkpoint, load, loading
-from notewriter.models.tokenizer import check_class
+from notewriter.models.tokenizer import check_class, check_served
 from notewriter.training.model import exchange, weights
 
 logger = logging.getLogger(__name__)
@@ -59,9 +59,20 @@ def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
 
 
 def _is_merged(adapter: Path, folder: Path) -> bool:
-    """Whether a folder is what `merge` made of an adapter as it is now."""
+    """Whether a folder is what `merge` made of an adapter as it is now.
+
+    Raises:
+        UserError: it is, and lacks a file since, or has the tokenizer of another class (older versions merged it).
+    """
     merged_from = folder / MERGED_FROM
-    return merged_from.is_file() and merged_from.read_text(encoding="utf-8") == Checkpoint(adapter).fingerprint()
+    if not merged_from.is_file() or merged_from.read_text(encoding="utf-8") != Checkpoint(adapter).fingerprint():
+        return False
+    try:
+        Checkpoint(folder).check()
+        check_served(str(folder))
+    except UserError as error:
+        raise UserError(f"{error}; or remove {folder}, and the adapter is merged again") from error
+    return True
 
 
 def leave_casts_out(model: torch.nn.Module, accelerator: Accelerator) -> None:

@@ -104,6 +104,13 @@ def check_sharing(checkpoint: Path, trainer: Trainer) -> None:
         UserError: it does not. transformers would go on without the state of the optimizer and of the schedule where it
             finds none of its kind, and DeepSpeed would end after loading the models.
     """
+    if parts := sorted(checkpoint.glob("pytorch_model_fsdp_*/")):
+        whole = checkpoint.with_name(f"{checkpoint.name}-whole")
+        raise UserError(
+            f"{checkpoint}: its weights are in parts (SHARDED_STATE_DICT), as versions before 0.4 did, and a run "
+            f"resumes from whole ones; join them with `accelerate merge-weights {parts[0]} {whole}`, copy the base "
+            f"model's config.json and tokenizer files there, and begin a new run with --model_name_or_path {whole}"
+        )
     began = next(
         (name for name, files in OF_SHARING.items() if any(any(checkpoint.glob(file)) for file in files)), COPIES
     )

@@ -63,6 +63,15 @@ def test_what_is_in_an_evaluation_file_is_not_trained_on():
     assert reasons([*BORN, long], evaluation[2:]) == {"long": (hygiene.SHARED_WORDS, "e2")}
 
 
+def test_a_name_and_a_few_characters_in_common_are_no_overlap_and_a_wording_is():
+    """Eight characters of Chinese are some four words."""
+    evaluation = [ask("e0", "张艺谋导演的电影叫什么名字")]
+    assert reasons([ask("film", "张艺谋导演的电影在哪一年获得了这个奖项", "1988")], evaluation) == {}
+    long = ask("long", "谁在阿维尔的河边建造了那座古老的磨坊")
+    again = ask("again", "请告诉我在1702年谁在阿维尔的河边建造了那座古老的磨坊呢", "Mira")
+    assert reasons([*BORN, again], [long]) == {"again": (hygiene.SHARED_WORDS, "long")}
+
+
 def test_the_wording_of_a_template_is_no_overlap_however_long():
     many = [ask(f"t{i}", f"What is the place of birth of the director of film X{i}?", str(i)) for i in range(60)]
     assert reasons(many[:40], many[40:]) == {}

@@ -113,6 +113,20 @@ def test_what_is_merged_already_is_left_as_it_is_and_another_adapter_refused(ada
         merge.merge(adapter, tmp_path / "merged")
 
 
+def test_what_is_merged_already_is_looked_at_again(adapter: Path, tmp_path: Path) -> None:
+    """As older versions merged a tokenizer whose class loses all spaces."""
+    merged = tmp_path / "merged"
+    merge.merge(adapter, merged)
+    settings = json.loads((merged / "tokenizer_config.json").read_text())
+    (merged / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "LlamaTokenizerFast"}))
+    with pytest.raises(UserError, match=r"makes other tokens than tokenizer\.json has .*or remove .*merged again"):
+        merge.merge(adapter, merged)
+    (merged / "tokenizer_config.json").write_text(json.dumps(settings))
+    (merged / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"has no weights .*or remove .*merged again"):
+        merge.merge(adapter, merged)
+
+
 def test_another_base_than_that_of_the_training_is_refused(adapter: Path, tiny_model: Path, tmp_path: Path) -> None:
     def record(fingerprint: str) -> None:
         write_training_record(adapter, TrainingRecord(method="dpo", base_model_fingerprint=fingerprint))

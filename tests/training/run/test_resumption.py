@@ -54,6 +54,15 @@ def test_an_optimizers_state_is_read_by_processes_that_share_it_alike(began: str
             resumption.check_sharing(tmp_path, trainer(now))
 
 
+@pytest.mark.parametrize("now", SAVED)
+def test_weights_in_parts_of_an_older_version_are_joined_first(now: str, tmp_path: Path) -> None:
+    for name in ("pytorch_model_fsdp_0/__0_0.distcp", "optimizer_0/__0_0.distcp"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"in parts .*join them with `accelerate merge-weights .*pytorch_model_fsdp_0 "):
+        resumption.check_sharing(tmp_path, trainer(now))
+
+
 def test_zero_goes_on_with_as_many_processes(tmp_path: Path) -> None:
     (tmp_path / "global_step8").mkdir()
     for name in SAVED["DeepSpeed"]:
