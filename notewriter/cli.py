@@ -18,7 +18,7 @@ COMMANDS = {
         "notewriter.experiments.quickstart",
         "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
-    "doctor": ("notewriter.doctor.doctor", "say what this machine is, what is missing, and what would fit"),
+    "doctor": ("notewriter.doctor.doctor", "say what this machine is, and what is missing or wrong"),
     "pipeline": (
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
@@ -96,7 +96,7 @@ PARTS: dict[str, dict[str, str | None]] = {
 FIRST = f"""\
 notewriter {__version__}: train local models to write notes for retrieval-augmented question answering
 
-  notewriter doctor            what this machine is, what is missing, and what would fit
+  notewriter doctor            what this machine is, and what is missing or wrong
   notewriter quickstart        the whole pipeline on a generated world, in minutes, with a report
 
 On a corpus of your own, the README has every line:

@@ -1,21 +1,23 @@
-"""What the machine is: its processor, memory, disk, GPUs and their driver, without importing anything heavy."""
+"""What is known of a machine without importing anything heavy: its processor, memory, GPUs, driver, and packages."""
 
 import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
+from typing import Literal
 
 import psutil
+from packaging.requirements import Requirement
 
-from notewriter.doctor.finding import Finding
+import notewriter
+from notewriter.ground.errors import CLONE
 from notewriter.models.gpus import GPU
 from notewriter.models.processor import number_format
 
 GIB = 1 << 30
-
-FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "i8mm", "bf16")
-"""Instructions that decide how fast a CPU runs models, by their names in /proc/cpuinfo."""
 
 OLDEST_DRIVERS = {13: 580, 12: 525}
 """The major version of CUDA that a package was built for -> the oldest driver that runs it.
@@ -23,41 +25,41 @@ OLDEST_DRIVERS = {13: 580, 12: 525}
 CUDA's release notes, table 3, without forward compatibility.
 """
 
-OLDEST_GLIBC = {"x86_64": (2, 31), "aarch64": (2, 34)}
-"""The glibc that the wheels of constraints-gpu.txt need."""
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at and found; `note` is worth knowing, `wrong` stops something that this machine is set up for.
+
+    `remedy` is a command or what to do; empty where nothing is to be done.
+    """
+
+    name: str
+    state: Literal["ok", "note", "wrong"]
+    found: str
+    remedy: str = ""
 
 
 def describe(gpus: Sequence[GPU]) -> list[Finding]:
-    """The system, the CPU, the memory and the GPUs."""
-    return [system(), processor(), memory(), *([gpu(each) for each in gpus] or [gpu(None)])]
+    """The system, the CPU, the memory, the GPUs and the packages."""
+    return [system(), processor(), memory(), *([gpu(each) for each in gpus] or [gpu(None)]), packages()]
 
 
 def system() -> Finding:
     """The operating system, Python and the C library."""
-    library, version = platform.libc_ver()
-    names = [platform.system(), platform.machine(), f"Python {platform.python_version()}"]
-    found = ", ".join([*names, *([f"{library} {version}"] if library else [])])
-    oldest = OLDEST_GLIBC.get(platform.machine())
-    if library == "glibc" and oldest and tuple(map(int, version.split(".")[:2])) < oldest:
-        needed = ".".join(map(str, oldest))
-        return Finding("system", "note", f"{found}; vLLM's wheels for GPUs need glibc {needed}", "docs/install.md")
-    return Finding("system", "ok", found)
+    library = " ".join(platform.libc_ver())
+    names = (platform.system(), platform.machine(), f"Python {platform.python_version()}", library.strip())
+    return Finding("system", "ok", ", ".join(filter(None, names)))
 
 
 def processor() -> Finding:
-    """The CPU, what it can use, and the number format in which models run on it."""
+    """The CPU, and the number format in which it runs models."""
     file = Path("/proc/cpuinfo")
     text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*: (.+)$", text, re.MULTILINE)
-    has = [each for each in FEATURES if flags and each in flags[1].split()]
-    cores = psutil.cpu_count(logical=False) or 1
+    kind = name[1] if name else platform.processor() or platform.machine()
     # A container or a scheduler may leave a process fewer.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
-    kind = name[1] if name else platform.processor() or platform.machine()
-    return Finding(
-        "CPU", "ok", f"{kind}, {cores} cores, {usable} threads to use, {' '.join(has)}; models in {number_format()}"
-    )
+    return Finding("CPU", "ok", f"{kind}, {usable} threads to use; models in {number_format()}")
 
 
 def memory() -> Finding:
@@ -72,19 +74,14 @@ def memory() -> Finding:
 def gpu(found: GPU | None) -> Finding:
     """A GPU, or that there is none."""
     if found is None:
-        return Finding(
-            "GPU", "note", "nvidia-smi lists none, or CUDA_VISIBLE_DEVICES hides it; everything runs on the CPU"
-        )
+        listed = "nvidia-smi lists none, or CUDA_VISIBLE_DEVICES hides it; everything runs on the CPU"
+        return Finding("GPU", "note", listed)
     size = f"{found.memory / GIB:.0f} GiB, {found.free / GIB:.0f} free" if found.memory else "memory unknown"
     text = f"{found.name}, {size}, driver {found.driver}, compute capability {found.capability}"
     if found.memory and found.free < 0.9 * found.memory:
         # vLLM asks for 0.92 of it.
-        return Finding(
-            "GPU",
-            "note",
-            f"{text}; others use it",
-            "nvidia-smi, or --serve_options '{\"gpu_memory_utilization\": 0.5}'",
-        )
+        remedy = "nvidia-smi, or --serve_options '{\"gpu_memory_utilization\": 0.5}'"
+        return Finding("GPU", "note", f"{text}; others use it", remedy)
     return Finding("GPU", "ok", text)
 
 
@@ -93,10 +90,29 @@ def driver(gpus: Sequence[GPU], cuda: str) -> Finding:
     version = gpus[0].driver
     oldest = OLDEST_DRIVERS.get(int(cuda.split(".")[0]), 0)
     if version.split(".")[0].isdecimal() and int(version.split(".")[0]) < oldest:
-        return Finding(
-            "driver",
-            "wrong",
-            f"{version}; torch is built for CUDA {cuda}, which needs {oldest} or newer",
-            "update the driver, or install cuda-compat (docs/install.md)",
-        )
+        needs = f"{version}; torch is built for CUDA {cuda}, which needs {oldest} or newer"
+        return Finding("driver", "wrong", needs, "update the driver, or install cuda-compat (docs/install.md)")
     return Finding("driver", "ok", f"{version} runs CUDA {cuda}")
+
+
+def packages() -> Finding:
+    """Whether the project's requirements are installed; of its extras, in the versions that it takes."""
+    problems = []
+    known = metadata("notewriter")
+    extras = known.get_all("Provides-Extra") or []
+    for needed in map(Requirement, known.get_all("Requires-Dist") or []):
+        core = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        extra = any(needed.marker and needed.marker.evaluate({"extra": each}) for each in extras)
+        try:
+            installed = version(needed.name)
+        except PackageNotFoundError:
+            # A command that needs an extra says so.
+            problems += [f"{needed.name} is missing"] if core else []
+            continue
+        if (core or extra) and not needed.specifier.contains(installed, prereleases=True):
+            problems.append(f"{needed.name} {installed} is not {needed.specifier}")
+    if not problems:
+        return Finding("packages", "ok", f"notewriter {notewriter.__version__}, its requirements are met")
+    clone = (CLONE / "pyproject.toml").is_file()
+    again = "make clean, then make setup; or pip install -e ." if clone else "install its wheel again"
+    return Finding("packages", "wrong", "; ".join(problems), again)

@@ -53,20 +53,18 @@ class UserError(Exception):
 
 
 def install(extra: str) -> str:
-    """The remedy where a package of one of the project's extras is missing: the end of an error."""
-    return f"run {with_extras(extra)} (docs/install.md)"
+    """The remedy where a package of one of the project's extras is missing: the end of an error.
 
-
-def with_extras(*extras: str) -> str:
-    """The command that installs extras: in a clone; elsewhere that of their packages, whatever the wheel came from."""
+    In a clone it is the extra's name, elsewhere its packages, whatever the wheel came from.
+    """
     if (CLONE / "pyproject.toml").is_file():
-        return f"pip install -e '.[{','.join(extras)}]' in the project's folder"
+        return f"run pip install -e '.[{extra}]' in the project's folder (docs/install.md)"
     # Imported late: most commands have no use for it.
     import importlib.metadata
 
     lines = [line.partition(";") for line in importlib.metadata.requires("notewriter") or ()]
-    needed = [f"'{package.strip()}'" for package, _, rest in lines if set(re.findall(r"[\w-]+", rest)) & {*extras}]
-    return " ".join(["pip install", *needed])
+    needed = [f"'{package.strip()}'" for package, _, rest in lines if extra in re.findall(r"[\w-]+", rest)]
+    return f"run {' '.join(['pip install', *needed])} (docs/install.md)"
 
 
 def one_line(error: object) -> str:

@@ -1,5 +1,6 @@
 """Probes: what they find here, and what becomes of one that fails, crashes or hangs."""
 
+import contextlib
 import os
 
 import psutil
@@ -41,8 +42,8 @@ def test_what_one_that_hangs_has_started_has_ended_by_then(vllm, tmp_path):
     vllm(f"import subprocess, sys, time; subprocess.Popen([sys.executable, {str(child)!r}]); time.sleep(60)")
     assert probe("vllm", 5.0) == {"error": "no answer within 5 s"}
     # The machine's first process may not have collected it yet.
-    pid = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int((tmp_path / "pid").read_text())).memory_info().rss == 0
 
 
 def test_what_a_library_prints_is_not_taken_for_the_answer(vllm, tmp_path):
@@ -55,13 +56,13 @@ def test_what_a_library_prints_is_not_taken_for_the_answer(vllm, tmp_path):
 
 
 def test_a_disk_has_a_kind_room_and_a_speed_and_keeps_nothing(tmp_path):
-    found = probe("disk", 60, folder=str(tmp_path / "runs" / "new"))
+    found = probe("disk", 60, str(tmp_path / "runs" / "new"))
     assert found.keys() == {"kind", "shared", "free", "bytes_per_second"}
     assert found["free"] > 0 and found["bytes_per_second"] > 0
     assert os.listdir(tmp_path) == []
 
 
-def test_a_token_is_there_or_not_and_never_shown(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert probe("hub", 60) == {"own": False, "offline": True, "reached": False, "token": True}
+@pytest.mark.integration
+def test_a_forward_pass_is_right_here():
+    found = probe("torch", 300)
+    assert found["relative_error"] < 0.02 and found["version"]

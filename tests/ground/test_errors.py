@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notewriter.ground import errors
-from notewriter.ground.errors import UserError, storage_error, with_extras, writing
+from notewriter.ground.errors import UserError, storage_error, writing
 
 FULL = "No space left on device"
 
@@ -117,10 +117,10 @@ def test_a_command_that_meets_such_an_error_anywhere_ends_with_one_line(capsys):
 
 
 def test_an_extra_is_installed_from_the_clone_or_by_its_packages_where_a_wheel_was_installed(monkeypatch, tmp_path):
-    assert with_extras("dense", "serve") == "pip install -e '.[dense,serve]' in the project's folder"
+    assert errors.install("dense") == "run pip install -e '.[dense]' in the project's folder (docs/install.md)"
     monkeypatch.setattr(errors, "CLONE", tmp_path)
     monkeypatch.setattr("importlib.metadata.requires", lambda name: REQUIRED if name == "notewriter" else [])
-    assert with_extras("serve") == "pip install 'starlette<2,>=1.10' 'uvloop<0.24,>=0.23'"
+    assert errors.install("serve") == "run pip install 'starlette<2,>=1.10' 'uvloop<0.24,>=0.23' (docs/install.md)"
     assert errors.install("dense") == "run pip install 'faiss-cpu<2,>=1.15' (docs/install.md)"
 
 
