@@ -5,8 +5,8 @@ import re
 import unicodedata
 
 _RAISED_LETTERS = frozenset(
-    {*("st", "nd", "rd", "th", "e", "er", "re", "ers", "res", "ème", "me", "de", "ste", "o", "a", "os", "as")}
-)
+    {"st", "nd", "rd", "th", "e", "er", "re", "ers", "res", "ème", "me", "de", "ste", "o", "a", "os", "as"}
+)  # fmt: skip
 """Endings of ordinals and abbreviations ("21st", "1er", "Mme")."""
 
 _LARGE = re.compile(r"(?:[\d,.]*\d)?\d{3}\Z")

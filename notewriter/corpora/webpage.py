@@ -39,43 +39,28 @@ _CHARSETS = re.compile(
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 CODE = {"pre", "listing", "xmp", "plaintext"}
 LISTS = {"ul", "ol", "menu", "dir"}
-BLOCKS = {
-    *{*HEADINGS, *CODE, *LISTS},
-    *("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt"),
-    *(
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "head",
-        "header",
-        "hgroup",
-        "hr",
-        "li",
-        "main",
-        "p",
-        "section",
-    ),
-    *("summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr"),
-}
+BLOCKS = CODE | LISTS | set(HEADINGS) | {
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer", "form", "head", "header", "hgroup", "hr", "li", "main", "p",
+    "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr",
+}  # fmt: skip
 """Elements that begin a line of their own; whatever contains one does, too."""
 
 NO_TEXT = {
-    *("audio", "base", "button", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav"),
-    *("noframes", "noscript", "object", "option", "script", "select", "style", "svg", "template", "textarea", "title"),
-    *("track", "video"),
-}
+    "audio", "base", "button", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav",
+    "noframes", "noscript", "object", "option", "script", "select", "style", "svg", "template", "textarea", "title",
+    "track", "video",
+}  # fmt: skip
 ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist", "dialog"}
 NAMES = {
     # MediaWiki
-    *("mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription"),
-    *("metadata", "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub"),
+    "mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription",
+    "metadata", "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub",
     # Manuals
-    *("sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter"),
-    *("docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer"),
-    *("footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions"),
-}
+    "sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter",
+    "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
+    "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
+}  # fmt: skip
 """Ids and classes of what is no part of the text."""
 
 ONLY_AS = {"reference": "sup", "sidebar": "table"}

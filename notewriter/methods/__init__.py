@@ -21,10 +21,10 @@ from notewriter.ground.typed import misfit
 from notewriter.rollouts.method import Method, Stage
 
 _OURS = (
-    *("direct", "in_context", "mem_agent", "vanilla", "chain_of_note", "recomp", "replug", "sure", "iter_retgen"),
-    *("ircot", "flare", "self_rag", "rat", "react", "langchain_react", "langchain_self_rag", "searchain", "infogent"),
-    *("search_o1", "search_r1", "s3", "corag", "rearag", "renact", "resp", "deepnote"),
-)
+    "direct", "in_context", "mem_agent", "vanilla", "chain_of_note", "recomp", "replug", "sure", "iter_retgen",
+    "ircot", "flare", "self_rag", "rat", "react", "langchain_react", "langchain_self_rag", "searchain", "infogent",
+    "search_o1", "search_r1", "s3", "corag", "rearag", "renact", "resp", "deepnote",
+)  # fmt: skip
 
 METHODS: Plugins[Method] = Plugins(
     "methods", Method, {name: import_module(f"{__name__}.{name}").METHOD for name in _OURS}

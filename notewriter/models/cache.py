@@ -20,9 +20,9 @@ LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that has locked the file."""
 
 NETWORK_FILE_SYSTEMS = {
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "pvfs2", "orangefs"),
-    *("glusterfs", "ocfs2", "gfs2", "wekafs", "panfs", "vboxsf", "virtiofs"),
-}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "pvfs2", "orangefs",
+    "glusterfs", "ocfs2", "gfs2", "wekafs", "panfs", "vboxsf", "virtiofs",
+}  # fmt: skip
 """File systems shared between machines, by their names in /proc/mounts; `fuse` and `fuse.*` count as such too."""
 
 

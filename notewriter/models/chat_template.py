@@ -19,9 +19,9 @@ Rendered = TypeVar("Rendered")
 Clock = Callable[[str], str]
 
 RENDERERS = {
-    *("messages", "tools", "documents", "add_generation_prompt", "continue_final_message"),
-    *("chat_template", "tokenize", "raise_exception", "strftime_now"),
-}
+    "messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
+    "chat_template", "tokenize", "raise_exception", "strftime_now",
+}  # fmt: skip
 """Template variables that the renderer sets, which users cannot."""
 
 DAYS = (datetime(2001, 2, 3, 4, 5, 6), datetime(2012, 11, 19, 20, 31, 42))

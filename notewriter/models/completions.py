@@ -82,14 +82,14 @@ _STOPPED = ("stop", "stop_sequence", "eos", "eos_token", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition")
 _BROKEN = ("abort", "aborted", "cancelled", "error", "network_error", "insufficient_system_resource", "load", "unload")
 _FILTERED = (
-    *("content_filter", "content_filtered", "refusal", "safety", "recitation", "blocklist", "prohibited_content"),
-    *("spii", "language", "sensitive", "guardrail_intervened", "escalation"),
-    *("image_safety", "image_prohibited_content", "image_recitation"),
-)
+    "content_filter", "content_filtered", "refusal", "safety", "recitation", "blocklist", "prohibited_content",
+    "spii", "language", "sensitive", "guardrail_intervened", "escalation",
+    "image_safety", "image_prohibited_content", "image_recitation",
+)  # fmt: skip
 _CALLS = (
-    *("tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter"),
-    *("unexpected_tool_call", "too_many_tool_calls"),
-)
+    "tool_calls", "tool_call", "tool_use", "function_call", "malformed_function_call", "function_call_filter",
+    "unexpected_tool_call", "too_many_tool_calls",
+)  # fmt: skip
 
 ROUNDING, IMPOSSIBLE = 0.01, -9999.0
 """The greatest log-probability that is taken for 0, and the least, by which vLLM writes that of the impossible."""

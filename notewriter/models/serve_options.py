@@ -18,9 +18,9 @@ REFUSED_OPTIONS = {
 """vLLM options that are never passed on, and why; `hf_token: true`, the token of `hf auth login`, is no secret."""
 
 WITHOUT_OPPOSITE = (
-    *("headless", "grpc", "hf-token", "disable-log-stats", "aggregate-engine-logging"),
+    "headless", "grpc", "hf-token", "disable-log-stats", "aggregate-engine-logging",
     "data-parallel-multi-port-external-lb",
-)
+)  # fmt: skip
 """vLLM's switches that have no `--no-` form; they are off unless they are given."""
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b"),
-    *("#0b6b3a", "#b3261e"),
-)
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b",
+    "#0b6b3a", "#b3261e",
+)  # fmt: skip
 """Of series in turn; the first seven are Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
 WIDTH = 680

@@ -87,9 +87,9 @@ def _beside(run: Run) -> Beside:
 def _overview(runs: Sequence[Run]) -> Markup:
     """A row for each run: what was evaluated on what, with its whole configuration."""
     header = [
-        *("Run", "Dataset", "Method", "Model", "Scored by the rules of"),
-        *("Cut replies", "Configuration", "Questions", "Errors"),
-    ]
+        "Run", "Dataset", "Method", "Model", "Scored by the rules of",
+        "Cut replies", "Configuration", "Questions", "Errors",
+    ]  # fmt: skip
     configuration = Markup(
         '<details><summary class="mono">{}</summary><pre class="mono">{}</pre>'
         '<span class="soft">notewriter {}</span></details>'

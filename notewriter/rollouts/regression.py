@@ -16,11 +16,11 @@ from notewriter.ground.text import first_words, sentences_in, tokens, words_in
 from notewriter.retrieval.encoders import similarities
 
 FEATURES = (
-    *("first passage", "second passage", "rank of the passage", "first sentence", "second sentence"),
-    *("place in the passage", "overlap with the question", "overlap of the passage", "overlap of the title"),
-    *("title in the sentence", "another title in the sentence", "this title in another passage"),
-    *("new words", "names", "numbers", "length"),
-)
+    "first passage", "second passage", "rank of the passage", "first sentence", "second sentence",
+    "place in the passage", "overlap with the question", "overlap of the passage", "overlap of the title",
+    "title in the sentence", "another title in the sentence", "this title in another passage",
+    "new words", "names", "numbers", "length",
+)  # fmt: skip
 """What is seen of a sentence, in the order of `features`."""
 
 SIMILARITY = "similarity to the question"

@@ -29,10 +29,10 @@ REMEDY = "give a folder that pairs, chains or gold finished"
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 
 OMITTED = {
-    *("dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages"),
-    *("serve", "serve_options", "port", "base_url", "model", "models", "concurrency"),
-    *("retriever", "question_set"),
-}
+    "dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages",
+    "serve", "serve_options", "port", "base_url", "model", "models", "concurrency",
+    "retriever", "question_set",
+}  # fmt: skip
 """Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
 
