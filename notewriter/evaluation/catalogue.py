@@ -13,6 +13,7 @@ METRICS: dict[str, Metric] = {
         evidence.METRICS,
         accounting.METRICS,
         notes.METRICS,
+        notes.NAMES,
         next_search.METRICS,
         (likelihood.LIKELIHOOD, likelihood.YES_NO),
     )

@@ -28,7 +28,7 @@ from notewriter.ground.text import first_words, normalise, words_in
 from notewriter.retrieval.index_folder import index_fingerprint
 from notewriter.retrieval.passages import Passages
 from notewriter.retrieval.steps.shuffle import shuffled
-from notewriter.rollouts.controls import CONTROLS, REGRESSION
+from notewriter.rollouts.controls import CONTROLS, REGRESSION, facts_among
 from notewriter.rollouts.regression import Regression
 
 CONTENDERS = ("lead", "first", "overlap", "random")
@@ -56,6 +56,11 @@ class Reading:
     question: Question
     passages: Sequence[Passage]
     note: str
+
+    @property
+    def at_hand(self) -> list[str]:
+        """The supporting facts among the passages."""
+        return facts_among(self.question, list(self.passages))
 
 
 class _Found(Sequence[Passage]):
@@ -145,9 +150,9 @@ def control_scores(run: Path) -> Scores:
         UserError: as `readings`.
     """
     read = readings(run)
-    questions = {each.question.id: each.question for each in read}
+    by_id = {each.question.id: each for each in read}
     return {
-        control: {id: note_scores(note, questions[id]) for id, note in notes.items()}
+        control: {id: note_scores(note, by_id[id].question, by_id[id].at_hand) for id, note in notes.items()}
         for control, notes in (control_notes(read) if read else {}).items()
     }
 

@@ -3,10 +3,11 @@
 import functools
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.ground.records import Question
-from notewriter.ground.text import first_words, holds, tokens, words_in
+from notewriter.ground.records import Passage, Question
+from notewriter.ground.text import first_words, holds, sentences_in, tokens, words_in
 
 _LINES = re.compile(r"(?<!\S)[|:+-]*\|[|:+-]*(?!\S)")
 """What stands for the lines of a table, between white space."""
@@ -19,6 +20,11 @@ EQUAL_WORDS = 40
 BUDGETS = (20, EQUAL_WORDS, 80)
 """Words within which `worth` shows them."""
 
+WHOLE_FACTS, STANDS_ALONE, NAMED = f"note_whole_facts_{EQUAL_WORDS}", "note_stands_alone", "note_named_sentences"
+
+PRONOUNS = {"he", "she", "it", "they", "his", "her", "its", "their", "this", "that", "these", "those"}
+"""Words of the third person, and those that point: a sentence that begins with one does not name its subject."""
+
 METRICS = (
     Metric(FACTS, "Supporting facts in the note", "Share of the supporting facts' words in the note."),
     Metric(ANSWER, "Gold answer in the note", "Share of notes that contain a gold answer word for word."),
@@ -28,9 +34,20 @@ METRICS = (
         for name, label in ((FACTS, "Supporting facts"), (ANSWER, "Gold answer"))
         for words in BUDGETS
     ),
+    Metric(
+        WHOLE_FACTS,
+        f"Whole facts within {EQUAL_WORDS} words",
+        "Share of the supporting facts among the passages that stand word for word in the note's first words.",
+    ),
     Metric(DENSITY, "Density of the note", "Share of the note's words that are words of the supporting facts."),
 )
 """What `note_worth` returns."""
+
+NAMES = (
+    Metric(STANDS_ALONE, "Notes that stand alone", "Share of notes whose first sentence names its subject."),
+    Metric(NAMED, "Sentences that stand alone", "Share of the note's sentences that name their subject."),
+)
+"""What `names_subjects` returns."""
 
 
 def note_quality(note: str, question: Question) -> dict[str, float]:
@@ -58,18 +75,27 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
     return quality
 
 
-def note_scores(note: str, question: Question) -> dict[str, float]:
-    """What a run tells of a note: `note_quality`, of its first 40 words too (`note_fact_recall_40`, ...)."""
-    return note_quality(note, question) | _within(note, question, EQUAL_WORDS)
+def note_scores(note: str, question: Question, at_hand: Sequence[str] = ()) -> dict[str, float]:
+    """What a run tells of a note: `note_quality`, of its first 40 words too (`note_fact_recall_40`, ...).
+
+    Args:
+        note: the note.
+        question: the question.
+        at_hand: the supporting facts that lie among the passages (`whole_facts`).
+    """
+    scores = note_quality(note, question) | _within(note, question, EQUAL_WORDS)
+    if facts := [fact for fact in at_hand if tokens(fact)]:
+        scores[WHOLE_FACTS] = whole_facts(_first(note, EQUAL_WORDS), facts)
+    return scores
 
 
-def note_worth(note: str, question: Question) -> dict[str, float]:
-    """`note_quality` of a note and of its first 20, 40 and 80 words, and its density.
+def note_worth(note: str, question: Question, at_hand: Sequence[str] = ()) -> dict[str, float]:
+    """`note_scores` of a note, of its first 20 and 80 words too, and its density.
 
     `note_density` is the share of the note's tokens that belong to a supporting fact, each token of the
     facts used once; 0 for an empty note, left out where no fact has a token.
     """
-    scores = note_quality(note, question)
+    scores = note_scores(note, question, at_hand)
     for words in BUDGETS:
         scores |= _within(note, question, words)
     if facts := _facts(question.supporting_facts):
@@ -79,8 +105,59 @@ def note_worth(note: str, question: Question) -> dict[str, float]:
     return scores
 
 
+def whole_facts(note: str, at_hand: Sequence[str]) -> float:
+    """The share of facts that stand in a note word for word, in [0, 1]: their tokens in a row (`ground.text.holds`).
+
+    Case, punctuation, articles and white space do not count. A share of words (`note_fact_recall`) pays for fragments,
+    and for names that facts and other sentences have in common; this pays for neither.
+
+    Args:
+        note: the note, cut where it is to be.
+        at_hand: the facts that a note could have copied; at least one.
+    """
+    return sum(holds(note, fact) for fact in at_hand) / len(at_hand)
+
+
+def names_subjects(note: str, passages: Sequence[Passage]) -> dict[str, float]:
+    """Whether a note can be read without its passages: whether its sentences name what they are about.
+
+    A sentence names its subject if its first word is no pronoun (`PRONOUNS`), if it begins with the title of its
+    passage, or if an earlier sentence of that passage in the note does one or the other. Sentences that are in no
+    passage, such as a model's own words, are as those of one passage. It does not see a pronoun after other words ("In
+    1990 he"), an earlier sentence of the passage that is about something else, or a thing without its name ("the
+    film").
+
+    Returns:
+        `note_stands_alone`: 1.0 if the first sentence names its subject, else 0.0.
+        `note_named_sentences`: the share of the sentences that do. Both are left out for a note without words.
+    """
+    sentences = [each for each in sentences_in(note) if tokens(each)]
+    if not sentences:
+        return {}
+    texts = ["".join(passage.text.split()) for passage in passages]
+    sources = [next((at for at, text in enumerate(texts) if "".join(each.split()) in text), None) for each in sentences]
+    titles = [_spaced(passages[at].title.partition(" (")[0]) if at is not None else "" for at in sources]
+    begins = [
+        tokens(sentence)[0] not in PRONOUNS or bool(title.strip() and _spaced(sentence).startswith(title))
+        for sentence, title in zip(sentences, titles, strict=True)
+    ]
+    # The first sentence of each passage that names something.
+    named = {source: place for place, source in reversed([*enumerate(sources)]) if begins[place]}
+    found = [float(place >= named.get(source, len(sources))) for place, source in enumerate(sources)]
+    return {STANDS_ALONE: found[0], NAMED: sum(found) / len(found)}
+
+
+def _spaced(text: str) -> str:
+    return f" {' '.join(tokens(text))} "
+
+
+def _first(note: str, words: int) -> str:
+    """The first words of a note, without the lines of its tables."""
+    return first_words(_without_lines(note), words)
+
+
 def _within(note: str, question: Question, words: int) -> dict[str, float]:
-    quality = note_quality(first_words(_without_lines(note), words), question)
+    quality = note_quality(_first(note, words), question)
     return {f"{name}_{words}": quality[name] for name in (FACTS, ANSWER) if name in quality}
 
 

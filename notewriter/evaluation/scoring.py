@@ -49,7 +49,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     """
     scores = metrics.score(family, trace.answer, question)
     if trace.note is not None:
-        scores |= note_scores(trace.note, question)
+        scores |= note_scores(trace.note, question, _facts_found(trace, question))
     scores |= supporting_recall(trace, question)
     if trace.error:
         scores = dict.fromkeys(scores, 0.0)
@@ -73,6 +73,12 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         counts=trace.counts,
         metadata=question.metadata,
     )
+
+
+def _facts_found(trace: Trace, question: Question) -> list[str]:
+    """The supporting facts that any retrieval of the trace found."""
+    places = {place for step in trace.retrievals for place in step.facts or ()}
+    return [fact for place, fact in enumerate(question.supporting_facts) if place in places]
 
 
 def score_answers(

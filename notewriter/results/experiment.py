@@ -10,6 +10,7 @@ from annotated_types import MinLen
 
 from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
+from notewriter.evaluation.notes import EQUAL_WORDS, FACTS, WHOLE_FACTS
 from notewriter.experiments.files import Text, Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground import typed
@@ -18,6 +19,8 @@ from notewriter.ground.yaml_files import check_mapping
 from notewriter.results.compare import Difference, Runs, difference
 from notewriter.results.measures import score
 from notewriter.results.runs import Run
+
+WORDS_OF_FACTS = f"{FACTS}_{EQUAL_WORDS}"
 
 BEST = "best control"
 """What a primary test calls the control that scores highest where controls are chosen."""
@@ -112,9 +115,11 @@ class Experiment(Results):
 
     def best_control(self, metric: str) -> str:
         """The control with the highest mean of a score on the set where controls are chosen; empty before it ran."""
-        if not self.chosen_on:
-            return ""
-        scores = {cell: score(metric, list(self.runs[cell, self.chosen_on].values())) for cell in self.controls}
+        return self.highest_control(metric, self.chosen_on) if self.chosen_on else ""
+
+    def highest_control(self, metric: str, of: str) -> str:
+        """The control with the highest mean of a score on a set; empty before all of them ran there."""
+        scores = {cell: score(metric, list(self.runs[cell, of].values())) for cell in self.controls}
         means = {cell: each.interval.mean for cell, each in scores.items() if each}
         return max(means, key=means.__getitem__) if means and len(means) == len(self.controls) else ""
 
@@ -122,21 +127,40 @@ class Experiment(Results):
     def gains(self) -> dict[str, dict[tuple[str, str], Difference]]:
         """Score -> (cell, set) -> the cell minus the best control, for all cells but controls and sets but `chosen_on`.
 
-        Of the scores in which a primary test names the best control, or else of the first one; empty without controls.
+        Of the scores in which a primary test names the best control, or else of the first one; with the share of facts'
+        words always that of whole facts, if the page has it. Empty without controls.
         """
-        primary = [test.metric for test in self.primary if test.compare[0] == BEST]
-        best = {metric: self.best_control(metric) for metric in dict.fromkeys(primary or self.metrics[:1])}
+        primary = [test.metric for test in self.primary if test.compare[0] == BEST] or self.metrics[:1]
+        if WORDS_OF_FACTS in primary and WHOLE_FACTS in self.metrics:
+            primary.insert(primary.index(WORDS_OF_FACTS) + 1, WHOLE_FACTS)
+        best = {metric: self.best_control(metric) for metric in dict.fromkeys(primary)}
         return {
-            metric: {
-                (cell, of): each
-                for cell in self.cells
-                for of in self.sets
-                if cell not in self.controls and of != self.chosen_on
-                if (each := difference(metric, self.runs[control, of], self.runs[cell, of]))
-            }
+            metric: {place: each for place in self._tried if (each := self._gain(metric, control, *place))}
             for metric, control in best.items()
             if control
         }
+
+    @functools.cached_property
+    def gains_over_highest(self) -> dict[str, dict[tuple[str, str], Difference]]:
+        """As `gains`, minus the control that is highest on each set itself, which favours that control."""
+        highest = {(metric, of): self.highest_control(metric, of) for metric in self.gains for of in self.sets}
+        return {
+            metric: {
+                (cell, of): each
+                for cell, of in self._tried
+                if (control := highest[metric, of]) and (each := self._gain(metric, control, cell, of))
+            }
+            for metric in self.gains
+        }
+
+    @property
+    def _tried(self) -> list[tuple[str, str]]:
+        """Every cell but the controls, on every set but the one where controls are chosen."""
+        cells = [cell for cell in self.cells if cell not in self.controls]
+        return [(cell, of) for cell in cells for of in self.sets if of != self.chosen_on]
+
+    def _gain(self, metric: str, control: str, cell: str, of: str) -> Difference | None:
+        return difference(metric, self.runs[control, of], self.runs[cell, of])
 
     def folders(self, cell: str) -> list[Path]:
         """The finished runs of a cell on all sets."""

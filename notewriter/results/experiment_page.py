@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from notewriter.results.origins import (
 )
 from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
-from notewriter.results.published import NONE, are_in, check_kept, notes_of, runs_of
+from notewriter.results.published import NONE, are_in, check_kept, notes_of, runs_of, with_passages
 from notewriter.results.shown_notes import questions_asked, side_by_side
 
 NO_SCORE = "–"
@@ -65,6 +65,13 @@ class PageArguments:
             "help": "read the runs from this file of notes, which an earlier page has beside it, not from folders"
         },
     )
+    index: str | None = field(
+        default=None,
+        metadata={
+            "help": "with --from_notes: the index that its runs searched, for scores of notes and passages that the "
+            "file lacks"
+        },
+    )
     rows: dict[str, str] = field(
         default_factory=dict,
         metadata={"help": f"further rows: heading -> path of its runs, e.g. {YOURS}"},
@@ -81,9 +88,13 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: PageArgume
     output = Path(arguments.output or "")
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
+    if arguments.index and not arguments.from_notes:
+        raise UserError("--index has no effect: run folders name what they searched; add --from_notes, or leave it out")
     of_folders, published = experiment, NONE
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))
+        if arguments.index:
+            published = with_passages(published, Path(arguments.index), experiment.metrics)
         experiment = replace(experiment, published=runs_of(published))
     # What the page says of folders is kept as published where some are gone, or have other runs now.
     if are_in(of_folders, experiment):
@@ -285,21 +296,40 @@ def _primary(experiment: Experiment) -> list[str]:
 def _against_best(experiment: Experiment) -> list[str]:
     """Every cell minus the best control, in the scores that are compared with it; empty without controls."""
     sets = {of: title for of, title in experiment.sets.items() if of != experiment.chosen_on}
-    tables = []
-    for metric, gains in experiment.gains.items():
+
+    def table(caption: str, gains: Mapping[tuple[str, str], Difference], metric: str, heads: Sequence[str]) -> Table:
         rows = [
             [cell, *(_difference(metric, gains[cell, of]) if (cell, of) in gains else NOT_RUN for of in sets)]
             for cell in experiment.begun
             if cell not in experiment.controls
         ]
-        best = experiment.best_control(metric)
-        tables.append((f"{_caption(metric)} minus that of {best}", ["cell", *sets.values()], rows))
-    if not tables:
+        return caption, ["cell", *heads], rows
+
+    chosen, highest = [], []
+    for metric, gains in experiment.gains.items():
+        chosen.append(
+            table(
+                f"{_caption(metric)} minus that of {experiment.best_control(metric)}", gains, metric, [*sets.values()]
+            )
+        )
+        heads = [f"{title}: {experiment.highest_control(metric, of) or NOT_RUN}" for of, title in sets.items()]
+        highest.append(
+            table(
+                f"{_caption(metric)} minus that of the highest control on the set",
+                experiment.gains_over_highest[metric],
+                metric,
+                heads,
+            )
+        )
+    if not chosen:
         return []
     return [
         f"## Against the {BEST}",
         f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
-        markdown(tables),
+        markdown(chosen),
+        "The same minus the control that is highest on the set itself, named above the column. The highest of "
+        f"{len(experiment.controls)} on the questions that it is compared on is a little too good, so this favours it.",
+        markdown(highest),
     ]
 
 

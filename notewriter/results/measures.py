@@ -40,6 +40,11 @@ def _searched(metric: Metric) -> Measure:
     return Measure(metric, lambda run, of: run.next_search.get(of.question_id, {}).get(metric.name))
 
 
+def _named(metric: Metric) -> Measure:
+    """A score of a run's notes that is told from their passages when a page shows it."""
+    return Measure(metric, lambda run, of: run.names.get(of.question_id, {}).get(metric.name))
+
+
 def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
     return Metric(name, label, meaning, better=None, decimals=decimals, share=False)
 
@@ -128,6 +133,7 @@ OF_ANY_RUN: dict[str, Measure] = {
 MEASURES: dict[str, Measure] = {
     **{name: _scored(metric) for name, metric in METRICS.items()},
     **{metric.name: _searched(metric) for metric in next_search.METRICS},
+    **{metric.name: _named(metric) for metric in notes.NAMES},
     **OF_ANY_RUN,
 }
 """Name -> measure; a score that a metric family of one's own declares needs no place here (`measure`)."""
@@ -142,9 +148,12 @@ HEADS = {
     notes.WORDS: "words",
     notes.FACTS: "facts",
     **{f"{notes.FACTS}_{words}": f"facts in {words}" for words in notes.BUDGETS},
+    notes.WHOLE_FACTS: "whole facts in 40",
     notes.ANSWER: "answer",
     **{f"{notes.ANSWER}_{words}": f"answer in {words}" for words in notes.BUDGETS},
     notes.DENSITY: "density",
+    notes.STANDS_ALONE: "stands alone",
+    notes.NAMED: "named",
     **dict(zip((each.name for each in next_search.METRICS), ("answer found next", "passages found next"), strict=True)),
     likelihood.LIKELIHOOD.name: "likelihood",
     likelihood.YES_NO.name: "likelihood, yes or no",

@@ -6,7 +6,7 @@ Run folders go. What a page shows of notes can be computed again from the notes,
 import functools
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,12 +15,16 @@ import yaml
 from notewriter.artifacts.notes import Note, Notes, read_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation.controls import Reading, readings
+from notewriter.evaluation.notes import names_subjects, note_scores
 from notewriter.ground.errors import UserError
+from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import without_surrogates
 from notewriter.results.compare import Runs
 from notewriter.results.experiment import Experiment
 from notewriter.results.measures import by_question
 from notewriter.results.runs import Run
+from notewriter.retrieval.passages import Passages
+from notewriter.rollouts.controls import facts_among
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +88,36 @@ def published_rows() -> tuple[PublishedRow, ...]:
 
 NONE = Notes([], [], {})
 """No notes yet."""
+
+
+def with_passages(notes: Notes, path: Path, metrics: Collection[str]) -> Notes:
+    """Published notes with the scores of their text that they lack, told from the passages of an index.
+
+    Scores that they have stay as they are. Passages are as the index has them, also of runs that shuffled sentences.
+
+    Args:
+        notes: the notes.
+        path: the index that their runs searched.
+        metrics: the scores that are wanted.
+
+    Raises:
+        UserError: a passage is not in the index.
+    """
+    store = Passages(path)
+    found: dict[str, Passage] = {}
+    scores = []
+    for row, known in zip(notes.rows, notes.scores, strict=True):
+        for id in row["passages"]:
+            if id not in found:
+                if (place := store.find(id)) is None:
+                    raise UserError(f"{path}: has no passage {id!r}; give the index that the notes' runs searched")
+                found[id] = store[place]
+        passages = [found[id] for id in row["passages"]]
+        question = Question(row["question_id"], row["question"], tuple(row["answers"]), (), tuple(row["facts"]))
+        at_hand = facts_among(question, passages)
+        told = note_scores(row["note"], question, at_hand) | names_subjects(row["note"], passages)
+        scores.append({name: value for name, value in told.items() if name in metrics} | dict(known))
+    return notes._replace(scores=scores)
 
 
 def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:

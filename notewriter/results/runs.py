@@ -16,6 +16,7 @@ from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.evaluation.controls import Reading, readings
 from notewriter.evaluation.next_search import Noted, scores_of, searched_again
+from notewriter.evaluation.notes import names_subjects
 from notewriter.evaluation.scoring import is_right
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
@@ -97,6 +98,17 @@ class Run:
         if self.published is not None:
             return {id: each.scores for id, each in self.published.items()}
         return run_async(self._searched()) if self.read else {}
+
+    @functools.cached_property
+    def names(self) -> Mapping[str, Mapping[str, float]]:
+        """Whether its notes name what they are about, by question id (`evaluation.notes.names_subjects`).
+
+        Raises:
+            UserError: the run's questions or index are no longer at hand.
+        """
+        if self.published is not None:
+            return {id: each.scores for id, each in self.published.items()}
+        return {each.question.id: names_subjects(each.note, list(each.passages)) for each in self.read}
 
     async def _searched(self) -> dict[str, dict[str, float]]:
         async with searched_again(self.folder) as retriever:

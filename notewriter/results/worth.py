@@ -21,7 +21,7 @@ from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, scores_of, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
-from notewriter.evaluation.notes import ANSWER, FACTS, note_quality, note_worth
+from notewriter.evaluation.notes import ANSWER, FACTS, WHOLE_FACTS, names_subjects, note_quality, note_worth
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.text import first_words, is_yes_no
@@ -48,7 +48,7 @@ OWN_RETRIEVER = "default: the local indexes that the runs' folders name"
 
 CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
-COMPARED = (f"{FACTS}_40", f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
+COMPARED = (f"{FACTS}_40", WHOLE_FACTS, f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
 """The measures by which a run's notes are compared with the best control."""
 
 
@@ -159,10 +159,12 @@ def worth_of(
     names = [*CONTROLS, *([REGRESSION] if fitted else [])]
     notes = {OWN: {each.question.id: each.note for each in run.read}, **control_notes(run.read, names, fitted=fitted)}
     questions = {each.question.id: each.question for each in run.read}
-    scores = {
-        writer: {id: note_worth(note, questions[id]) for id, note in by_question.items()}
-        for writer, by_question in notes.items()
-    }
+    scores: Scores = {writer: {} for writer in notes}
+    for each in run.read:
+        id, passages, at_hand = each.question.id, list(each.passages), each.at_hand
+        for writer, by_question in notes.items():
+            note = by_question[id]
+            scores[writer][id] = note_worth(note, each.question, at_hand) | names_subjects(note, passages)
     if further:
         _add(scores, run_async(_next_search(run, notes, further, words, searched)))
     if reader:
@@ -285,8 +287,10 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         "trainings of the same model.",
         f"Controls: {rules}.",
         "Facts: the share of the supporting facts' words in the note, in all and in its first 20, 40 and 80 words, of "
-        "controls too at no more words than the note. Answer: whether it holds a gold answer. Density: the share of "
-        "its words that are words of the facts."
+        "controls too at no more words than the note. Whole facts: the share of those among the passages that stand "
+        "word for word in its first 40 words. Answer: whether it holds a gold answer. Density: the share of its "
+        "words that are words of the facts. Stands alone: whether its first sentence names what it is about; named: "
+        "the share of its sentences that do."
         + (found_next if arguments.further else "")
         + " Likelihood, where a reader is named: how much likelier the note makes the gold answer, in nats per token.",
     ]

@@ -91,7 +91,7 @@ def hard_negative(question: Question, passages: Sequence[Passage], words: int | 
     With `number` 1 it has the next best, and so on. Each passage has a line, as in the gold evidence's note, so that
     the form does not tell the two apart. Up to `words` it goes on with first sentences without a fact, as that does.
     """
-    facts = _facts_among(question, passages)
+    facts = facts_among(question, passages)
 
     def holds_fact(sentence: str) -> bool:
         return any(fact in sentence or sentence in fact for fact in facts)
@@ -137,10 +137,11 @@ def drawn(question: Question, passages: Sequence[Passage], words: int | None) ->
 
 def gold(question: Question, passages: Sequence[Passage], words: int | None) -> str:
     """The question's supporting facts that lie among the passages: the most that can be copied from them."""
-    return _cut(_facts_among(question, passages), words)
+    return _cut(facts_among(question, passages), words)
 
 
-def _facts_among(question: Question, passages: Sequence[Passage]) -> list[str]:
+def facts_among(question: Question, passages: Sequence[Passage]) -> list[str]:
+    """The supporting facts that stand in passages, white space aside: the most that a note can copy of them."""
     facts = question.supporting_facts
     return [facts[place] for place in places_of(facts, [passage.text for passage in passages])]
 

@@ -80,7 +80,7 @@ def test_predictions_have_a_line_a_question_in_the_order_of_the_file(run, world)
         assert record["answers"] == question["answers"]
         assert record["scores"].keys() == {
             *("em", "f1", "note_fact_recall", "note_has_answer", "note_words", "supporting_recall"),
-            *("note_fact_recall_40", "note_has_answer_40"),
+            *("note_fact_recall_40", "note_has_answer_40", "note_whole_facts_40"),
         }
         # init_note, refine_query, accumulate_knowledge, decide, answer; two searches.
         assert (record["calls"], record["retrievals"]) == (5, 2)

@@ -1,7 +1,7 @@
 import pytest
 
-from notewriter.evaluation.notes import note_quality, note_scores, note_worth
-from notewriter.ground.records import Question
+from notewriter.evaluation.notes import names_subjects, note_quality, note_scores, note_worth, whole_facts
+from notewriter.ground.records import Passage, Question
 
 
 def ask(*facts: str, answers: tuple[str, ...] = ("Betty Cohen",)) -> Question:
@@ -69,3 +69,49 @@ def test_the_lines_of_a_table_are_no_words():
     scores = note_scores(note, question)
     assert scores["note_words"] == 5 and scores["note_fact_recall_40"] == 1
     assert note_scores("a|b and | c", question)["note_words"] == 3
+
+
+def test_a_whole_fact_stands_word_for_word_in_the_first_40_words():
+    fact = "The film was made in Oslo."
+    question = ask(fact, "Oslo is a city.")
+    # Half of its words are no half of a fact; case, punctuation, articles and line breaks do not count.
+    assert whole_facts("The film was made", [fact]) == 0
+    assert whole_facts("Film WAS made\nin Oslo", [fact, "Oslo is a city."]) == 1 / 2
+    cut = " ".join([*["word"] * 36, fact])
+    assert note_scores(cut, question, [fact])["note_whole_facts_40"] == 0
+    assert note_scores(" ".join([*["word"] * 34, fact]), question, [fact])["note_whole_facts_40"] == 1
+    # A note cannot be asked for facts that were not found.
+    assert "note_whole_facts_40" not in note_scores(fact, question, [])
+    assert "note_whole_facts_40" not in note_scores(fact, question, ["The"])
+
+
+FILM, ACTOR = (
+    Passage("f", "It Rains (film)", "It Rains is a film. It was made in 1950. The rain is real. It won a prize."),
+    Passage("a", "Ann Lee", "Ann Lee was born in Oslo. She acted in It Rains."),
+)
+
+
+@pytest.mark.parametrize(
+    ("note", "first", "share"),
+    [
+        ("Ann Lee was born in Oslo. She acted in It Rains.", 1, 1),
+        # Whose? The passage that it was copied from says it, the note does not.
+        ("She acted in It Rains. Ann Lee was born in Oslo.", 0, 1 / 2),
+        # The sentence before it is about something else.
+        ("Ann Lee was born in Oslo. It was made in 1950.", 1, 1 / 2),
+        # A title may be a pronoun.
+        ("It Rains is a film. It was made in 1950.", 1, 1),
+        ("It was made in 1950.", 0, 0),
+        # In words of one's own, a pronoun refers to what was said before.
+        ("Lee comes from Norway. She acts.", 1, 1),
+        ("She comes from Norway. Lee acts.", 0, 1 / 2),
+        ("This film won.", 0, 0),
+    ],
+)
+def test_a_note_stands_alone_if_it_names_what_it_is_about(note: str, first: float, share: float):
+    found = names_subjects(note, [FILM, ACTOR])
+    assert found == {"note_stands_alone": first, "note_named_sentences": share}
+
+
+def test_a_note_without_words_has_no_subject_to_name():
+    assert names_subjects("", [FILM]) == {} == names_subjects("...", [FILM])

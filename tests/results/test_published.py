@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from notewriter.artifacts.notes import read_notes
+from notewriter.artifacts.notes import read_notes, write_notes
 from notewriter.datasets import load_questions
 from notewriter.evaluation.notes import note_scores
 from notewriter.ground import jsonl
@@ -14,6 +14,8 @@ from notewriter.ground.errors import UserError
 from notewriter.results.table import main
 
 METRICS = ["note_fact_recall", "note_fact_recall_40", "note_has_answer_40", "next_recall", "f1"]
+OF_PASSAGES = ["note_whole_facts_40", "note_stands_alone", "note_named_sentences"]
+"""Scores of notes for which their passages are read."""
 
 
 @pytest.fixture
@@ -76,6 +78,34 @@ def test_scores_can_be_computed_again_from_the_notes_and_their_questions(noted, 
         }
         assert tuple(row["facts"]) == questions[row["question_id"]].supporting_facts and len(row["passages"]) == 3
     assert {(row["cell"], row["seed"]) for row in notes.rows} == {("base", None), ("trained", 1)}
+
+
+def test_scores_that_published_notes_lack_are_told_from_the_index(noted, tmp_path):
+    file, world = noted
+    file.write_text(file.read_text().replace("  - f1\n", "".join(f"  - {name}\n" for name in ("f1", *OF_PASSAGES))))
+    first, path = page(file, tmp_path), tmp_path / "page-notes.parquet"
+    notes = read_notes(path)
+    assert all({*OF_PASSAGES} <= scores.keys() for scores in notes.scores)
+    older = [{name: value for name, value in scores.items() if name not in OF_PASSAGES} for scores in notes.scores]
+    write_notes(path, notes._replace(scores=older))
+    shutil.rmtree(tmp_path / "run")
+    assert without_command(page(file, tmp_path, "--from_notes", str(path))) != without_command(first)
+    again = page(file, tmp_path, "--from_notes", str(path), "--index", world["index"])
+    assert without_command(again) == without_command(first)
+    # Once they are in the file, no index is needed.
+    assert without_command(page(file, tmp_path, "--from_notes", str(path))) == without_command(first)
+
+
+def test_an_index_is_asked_for_published_passages_alone(noted, tmp_path):
+    file, world = noted
+    with pytest.raises(UserError, match=r"--index has no effect: .* add --from_notes"):
+        page(file, tmp_path, "--index", world["index"])
+    page(file, tmp_path)
+    path = tmp_path / "page-notes.parquet"
+    notes = read_notes(path)
+    write_notes(path, notes._replace(rows=[{**row, "passages": ["elsewhere"]} for row in notes.rows]))
+    with pytest.raises(UserError, match="has no passage 'elsewhere'; give the index that the notes' runs searched"):
+        page(file, tmp_path, "--from_notes", str(path), "--index", world["index"])
 
 
 def test_another_cell_is_set_beside_published_ones(noted, noted_runs, tmp_path):
