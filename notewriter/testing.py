@@ -28,7 +28,7 @@ from typing import Any
 from notewriter.data.judges.case import Case, Rules
 from notewriter.ground.records import Completion, Passage, Question
 from notewriter.methods import METHODS
-from notewriter.rollouts.controls import Player
+from notewriter.rollouts.controls import Control
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -58,7 +58,7 @@ class ScriptedRollout(Rollout):
         method: str,
         reply: StageReply | Iterable[str],
         search: Callable[[str, int], list[str]] | None = None,
-        controls: Mapping[str, Player] = MappingProxyType({}),
+        controls: Mapping[str, Control] = MappingProxyType({}),
     ) -> None:
         name = METHODS[method].name if method in METHODS else method
         super().__init__(Question("q", "Who?", ("Mira",)), name, Resources({}, Prompts(), controls=controls))

@@ -78,20 +78,20 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Gold(Written):
+class GoldReply(Written):
     """A text written from the gold evidence in place of a completion; only in data construction."""
 
     kind: str = "gold"
 
 
 @dataclass(frozen=True, slots=True)
-class Control(Written):
+class ControlReply(Written):
     """A note of a control, which no call paid for (`notewriter.rollouts.controls`)."""
 
     kind: str = "control"
 
 
-Step = Retrieval | Generation | Gold | Control
+Step = Retrieval | Generation | GoldReply | ControlReply
 
 
 @dataclass(frozen=True, slots=True)

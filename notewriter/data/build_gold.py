@@ -12,7 +12,7 @@ from typing import Any
 
 from notewriter.artifacts.chains import SCHEMA, Chain
 from notewriter.artifacts.rollouts import GoldRollout
-from notewriter.artifacts.traces import Gold
+from notewriter.artifacts.traces import GoldReply
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
 from notewriter.data.gold_evidence import told_answer, written
@@ -75,5 +75,5 @@ class WrittenRollout(HarvestRollout):
                 "top_k": self._options.get("top_k"),
             }
             attempt.rows = [row]
-            self.trace.steps.append(Gold(stage.name, stage.role, messages, text))
+            self.trace.steps.append(GoldReply(stage.name, stage.role, messages, text))
         return text

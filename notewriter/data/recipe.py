@@ -17,7 +17,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.ground.typed import misfit
 from notewriter.methods import check_index, prepare, stage_named, stages, with_style
-from notewriter.models.roles import ModelArguments, check_sampling, controls_of, sampling_by_stage
+from notewriter.models.roles import ModelArguments, check_sampling, control_settings, sampling_by_stage
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.method import Method
 
@@ -191,7 +191,7 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
         UserError: a control plays the role of a stage and is alone there, a judge needs a model of its own, or several
             continuations would all be the same.
     """
-    controls = controls_of(models)
+    controls = control_settings(models)
     for stage in recipe.stages:
         role = stage_named(stage).role
         if (role if role in models.models else "policy") in controls and stage not in recipe.gold_stages:

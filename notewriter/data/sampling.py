@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from notewriter.artifacts.pairs import SCHEMA, Pair, Source, source_of
 from notewriter.artifacts.rollouts import PairsRollout
-from notewriter.artifacts.traces import Control, Gold, Retrieval
+from notewriter.artifacts.traces import ControlReply, GoldReply, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import told_answer, written
@@ -18,7 +18,7 @@ from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.models.client import RequestRefused
-from notewriter.rollouts.controls import Player
+from notewriter.rollouts.controls import Control
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout, reply_of
@@ -35,7 +35,7 @@ class Candidate:
     reply: str
     sampling: Sampling | None = None
     completion: Completion | None = None
-    written: Gold | Control | None = None
+    written: GoldReply | ControlReply | None = None
 
     @property
     def cut(self) -> bool:
@@ -154,9 +154,9 @@ class SamplingRollout(HarvestRollout):
     ) -> list[Candidate]:
         """The distinct, non-empty completions in the samplers' order, or a control's texts, and the gold evidence's."""
         candidates: dict[str, Candidate] = {}
-        texts: list[tuple[type[Gold | Control], str | None]] = []
-        if player := self.resources.player(stage.role):
-            texts += [(Control, self.played(each, stage, variables)) for each in (player, *player.others)]
+        texts: list[tuple[type[GoldReply | ControlReply], str | None]] = []
+        if control := self.resources.control(stage.role):
+            texts += [(ControlReply, self.played(each, stage, variables)) for each in (control, *control.others)]
         else:
             candidates = await self._drawn(stage, messages, sampling, sample, variables)
         if stage.name in self._recipe.gold_stages:
@@ -164,7 +164,7 @@ class SamplingRollout(HarvestRollout):
             gold = await written(stage.kind, self.question, variables, self.search, words)
             if gold and stage.kind == "answer":
                 gold = told_answer(messages, self.question)
-            texts.append((Gold, gold))
+            texts.append((GoldReply, gold))
         for step, text in texts:
             reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
             if text and reply and text not in candidates:
@@ -342,13 +342,13 @@ class Continuation(Rollout):
         draw = sample * self._origin.continuations + self._number
         return await self._origin.draw(stage, messages, sampling, draw)
 
-    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+    def _controlled(self, control: Control, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """Likewise where a control plays the role."""
         if completion := self._replayed(stage, messages):
             # Later notes are written from what was read before, here too.
             self.read(variables)
             return completion.text
-        return super()._controlled(player, stage, messages, variables)
+        return super()._controlled(control, stage, messages, variables)
 
     def _replayed(self, stage: Stage, messages: list[Message]) -> Completion | None:
         replies = self._replies.get(_key(stage, messages))

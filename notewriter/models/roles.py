@@ -182,7 +182,7 @@ SILENT = "empty"
 
 
 @dataclass(frozen=True)
-class ControlOfRole:
+class ControlSettings:
     """A value of `models` that is no model: a rule that writes the notes (`notewriter.rollouts.controls`), or silence.
 
     Args:
@@ -201,9 +201,9 @@ class ControlOfRole:
     candidates: Annotated[int, Interval(ge=1)] = 1
 
 
-def controls_of(arguments: ModelArguments) -> dict[str, ControlOfRole]:
+def control_settings(arguments: ModelArguments) -> dict[str, ControlSettings]:
     """The roles that a control plays."""
-    return {role: ControlOfRole(**value) for role, value in arguments.models.items() if "control" in value}
+    return {role: ControlSettings(**value) for role, value in arguments.models.items() if "control" in value}
 
 
 SAMPLED = ("temperature", "top_p", "max_tokens")
@@ -375,10 +375,10 @@ def _check_control(value: dict[str, Any], place: str) -> None:
         raise UserError(
             f"{place}: a control writes notes and nothing else; let a model play the role, or {SILENT!r}, for no reply"
         )
-    keys = [each.name for each in fields(ControlOfRole)]
+    keys = [each.name for each in fields(ControlSettings)]
     if unknown := [key for key in value if key not in keys]:
         raise UserError(f"{place}: unknown key {unknown[0]!r}; a control has: {', '.join(keys)}")
-    if problem := misfit(value, ControlOfRole, place):
+    if problem := misfit(value, ControlSettings, place):
         raise UserError(f"{problem}; fix the value")
 
 

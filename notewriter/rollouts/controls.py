@@ -20,7 +20,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import first_words, paragraphs, places_of, sentences_in, tokens, words_in
 from notewriter.models.client import RequestRefused
-from notewriter.models.roles import ControlOfRole, ModelArguments, controls_of
+from notewriter.models.roles import ControlSettings, ModelArguments, control_settings
 from notewriter.models.thoughts import after_thinking
 from notewriter.retrieval import encoders
 from notewriter.rollouts.method import Stage
@@ -34,7 +34,7 @@ Write = Callable[[Question, Sequence[Passage], int | None], str]
 """Writes a note from passages for a question, cut at a number of words if it is not None."""
 
 
-class Control(NamedTuple):
+class Rule(NamedTuple):
     """A rule for notes: what it takes, in words, and the function that does it."""
 
     sentence: str
@@ -151,16 +151,16 @@ def empty(question: Question, passages: Sequence[Passage], words: int | None) ->
     return ""
 
 
-CONTROLS: dict[str, Control] = {
-    "lead": Control("the first sentence of each passage, then the second of each, and so on", lead),
-    "first": Control("the sentences of the first passage in their order", first),
-    "overlap": Control("the sentences that share most words with the question", overlap),
-    "similar": Control("the sentences nearest to the question by a sentence encoder", similar),
-    "random": Control("sentences of the passages in a random order", drawn),
-    "passages": Control("the passages, one after the other", in_order),
-    "gold": Control("the supporting facts that lie among the passages: the ceiling", gold),
-    "hard_negative": Control("sentences that share words with the question and hold no supporting fact", hard_negative),
-    "empty": Control("nothing", empty),
+CONTROLS: dict[str, Rule] = {
+    "lead": Rule("the first sentence of each passage, then the second of each, and so on", lead),
+    "first": Rule("the sentences of the first passage in their order", first),
+    "overlap": Rule("the sentences that share most words with the question", overlap),
+    "similar": Rule("the sentences nearest to the question by a sentence encoder", similar),
+    "random": Rule("sentences of the passages in a random order", drawn),
+    "passages": Rule("the passages, one after the other", in_order),
+    "gold": Rule("the supporting facts that lie among the passages: the ceiling", gold),
+    "hard_negative": Rule("sentences that share words with the question and hold no supporting fact", hard_negative),
+    "empty": Rule("nothing", empty),
 }
 """The controls by name; `gold` and `hard_negative` read the annotation, the others what a model reads."""
 
@@ -175,19 +175,19 @@ Replies = Mapping[tuple[str, str], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Player:
+class Control:
     """A control in the place of a model.
 
     Args:
         write: the rule.
         words: the words of a note at most, None for as many as there are; or what a finished run wrote, for as many
             words as its replies at the same stage, one by one, to the same question have.
-        others: the players of the further candidates that it gives a prompt of `pairs`.
+        others: the controls of the further candidates that it gives a prompt of `pairs`.
     """
 
     write: Write
     words: int | Replies | None = None
-    others: Sequence["Player"] = ()
+    others: Sequence["Control"] = ()
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
         """What it says at a stage, in the stage's form; `number` counts its earlier replies there."""
@@ -206,7 +206,7 @@ class Player:
         return round(fmean(_words_of(stage, reply) for reply in replies))
 
 
-class Replay(Player):
+class Replay(Control):
     """A finished run in the place of a model: its replies at the same stage to the same question, one by one."""
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
@@ -224,16 +224,16 @@ class Replay(Player):
         raise RequestRefused(f"the run whose notes are read again has no {stage.name} for this question")
 
 
-def players_of(arguments: ModelArguments) -> dict[str, Player]:
+def controls_of(arguments: ModelArguments) -> dict[str, Control]:
     """The controls that play roles.
 
     Raises:
         UserError: there is no such control, or no such run.
     """
-    return {role: _player(f"models: {role}", settings) for role, settings in controls_of(arguments).items()}
+    return {role: _control(f"models: {role}", settings) for role, settings in control_settings(arguments).items()}
 
 
-def _player(place: str, settings: ControlOfRole) -> Player:
+def _control(place: str, settings: ControlSettings) -> Control:
     choose(f"control in {place}", settings.control, dict.fromkeys((*CONTROLS, REGRESSION, REPLAY)))
     if settings.control == REPLAY:
         if not isinstance(settings.words, str):
@@ -255,8 +255,8 @@ def _player(place: str, settings: ControlOfRole) -> Player:
     if settings.candidates > 1 and write is not hard_negative:
         raise UserError(f"{place}: candidates: only the control hard_negative writes several; remove it")
     words = _replies_in(Path(settings.words)) if isinstance(settings.words, str) else settings.words
-    others = [Player(partial(hard_negative, number=number), words) for number in range(1, settings.candidates)]
-    return Player(write, words, others)
+    others = [Control(partial(hard_negative, number=number), words) for number in range(1, settings.candidates)]
+    return Control(write, words, others)
 
 
 def _replies_in(run: Path) -> Replies:

@@ -17,7 +17,7 @@ from notewriter.models.prices import Budget, CostArguments, prices_of
 from notewriter.models.roles import ModelArguments, Roles, check_endpoints, sampling_by_stage
 from notewriter.retrieval.chain import Chain, Part, without_models
 from notewriter.retrieval.protocol import Retriever
-from notewriter.rollouts.controls import Player, players_of
+from notewriter.rollouts.controls import Control, controls_of
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.prompts import Prompts
 
@@ -37,7 +37,7 @@ class Resources:
     sampling: Sampling = field(default_factory=Sampling)
     stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
     budget: Budget | None = None
-    controls: Mapping[str, Player] = field(default_factory=dict)
+    controls: Mapping[str, Control] = field(default_factory=dict)
 
     async def complete(
         self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, affinity: str
@@ -47,13 +47,13 @@ class Resources:
         Raises:
             UserError: a control plays its role, whose replies cannot be sampled or scored.
         """
-        if self.player(stage.role):
+        if self.control(stage.role):
             raise UserError(f"models: {stage.role}: {stage.name} needs a model that samples; let one play the role")
         client = self.client(stage.role)
         paid = {"reserve": partial(self.budget.reserve, stage.role)} if self.budget else {}
         return await client.complete(messages, sampling, sample=sample, affinity=affinity, **paid)
 
-    def player(self, role: str) -> Player | None:
+    def control(self, role: str) -> Control | None:
         """The control that plays a role; None if a model does."""
         return None if role in self.clients else self.controls.get(role, self.controls.get("policy"))
 
@@ -63,7 +63,7 @@ class Resources:
         Raises:
             UserError: a control does.
         """
-        if self.player(role):
+        if self.control(role):
             raise UserError(f"models: {role}: a control plays it; let a model play it")
         return self.clients.get(role) or self.clients["policy"]
 
@@ -112,7 +112,7 @@ def settings_of(arguments: ModelArguments) -> dict[str, Any]:
     prompts = Prompts(arguments.prompts_dir, arguments.words, arguments.extractive_stages)
     for stage in stage_sampling:
         prompts.check(stage)
-    controls = players_of(arguments)
+    controls = controls_of(arguments)
     return {"prompts": prompts, "sampling": sampling, "stage_sampling": stage_sampling, "controls": controls}
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from notewriter.artifacts.traces import Control, Found, Generation, Retrieval, Trace
+from notewriter.artifacts.traces import ControlReply, Found, Generation, Retrieval, Trace
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates, words_in
 from notewriter.models.thoughts import after_thinking, without_thinking
 from notewriter.retrieval.chain import find
-from notewriter.rollouts.controls import Player, empty
+from notewriter.rollouts.controls import Control, empty
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 
@@ -69,30 +69,30 @@ class Rollout:
         the assistant's is the last, the completion continues that message.
         """
         messages = self.resources.prompts.render(stage.name, **variables)
-        if player := self.resources.player(stage.role):
-            return self._controlled(player, stage, messages, variables)
+        if control := self.resources.control(stage.role):
+            return self._controlled(control, stage, messages, variables)
         sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
         reply = reply_of(stage, await self.complete(stage, messages, sampling, sample))
         return self.resources.prompts.note_of(stage.name, reply, variables)
 
-    def _controlled(self, player: Player, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
+    def _controlled(self, control: Control, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """The reply of the control that plays a role, recorded as a step that is no call."""
-        text = self.played(player, stage, variables)
-        self.trace.steps.append(Control(stage.name, stage.role, messages, text))
+        text = self.played(control, stage, variables)
+        self.trace.steps.append(ControlReply(stage.name, stage.role, messages, text))
         return text
 
-    def played(self, player: Player, stage: Stage, variables: Mapping[str, Any]) -> str:
+    def played(self, control: Control, stage: Stage, variables: Mapping[str, Any]) -> str:
         """The reply of the control that plays a role.
 
         It writes from the passages in the prompt; an updated note, since it has no memory, from all that it has read.
         """
-        if "passages" not in variables and player.write is not empty:
+        if "passages" not in variables and control.write is not empty:
             raise UserError(f"models: {stage.role}: {stage.name} has no passages for a control; let a model play it")
         passages = self.read(variables)
         source = [*self._read.values()] if stage.kind == "updated note" else passages
         asked = variables.get("query") or variables.get("question") or self.question.question
-        number = sum(isinstance(step, Control) and step.stage == stage.name for step in self.trace.steps)
-        return player.reply(stage, replace(self.question, question=asked), source, number)
+        number = sum(isinstance(step, ControlReply) and step.stage == stage.name for step in self.trace.steps)
+        return control.reply(stage, replace(self.question, question=asked), source, number)
 
     def read(self, variables: Mapping[str, Any]) -> Sequence[Passage]:
         """The passages in a prompt, which a control remembers for later notes."""

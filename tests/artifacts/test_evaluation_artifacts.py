@@ -8,7 +8,7 @@ from notewriter.artifacts.costs import Costs, StageCosts, read_costs, write_cost
 from notewriter.artifacts.judgements import Judgement, read_judgements
 from notewriter.artifacts.metrics import Interval, Metrics, read_metrics, write_metrics
 from notewriter.artifacts.predictions import Prediction, read_predictions, write_predictions
-from notewriter.artifacts.traces import Generation, Gold, Retrieval, Trace, read_traces
+from notewriter.artifacts.traces import Generation, GoldReply, Retrieval, Trace, read_traces
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Sampling
@@ -23,7 +23,7 @@ TRACE = Trace(
             *("flare/step", "policy", MESSAGES, Sampling(stop=("\n",), logprobs=True)),
             Completion("Ana", "stop", 100, 2, 40, 0.5, [("An", -0.1), ("a", -0.2)]),
         ),
-        Gold("flare/answer", "answer", MESSAGES, "Ana"),
+        GoldReply("flare/answer", "answer", MESSAGES, "Ana"),
     ],
     note="",
     answer="Ana",

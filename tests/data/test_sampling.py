@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.artifacts.traces import Control, Gold
+from notewriter.artifacts.traces import ControlReply, GoldReply
 from notewriter.data.harvest import Harvest
 from notewriter.data.judges import decision, likelihood, llm, metric, outcome, reference, retrieval
 from notewriter.data.judges.case import Rules, Verdict, judge
@@ -16,7 +16,7 @@ from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
-from notewriter.rollouts.controls import Player, hard_negative, in_order
+from notewriter.rollouts.controls import Control, hard_negative, in_order
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 
@@ -292,7 +292,7 @@ async def test_a_text_that_was_also_finished_counts_as_finished(roll_out):
 
 async def test_a_control_is_the_one_candidate_beside_the_gold_evidence_and_asks_no_model(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
-    controls = {"notes": Player(hard_negative)}
+    controls = {"notes": Control(hard_negative)}
     _, harvest, trace, _ = await roll_out(
         {"deepnote/init_note": reference}, recipe=recipe, controls=controls, **FIRST_NOTE
     )
@@ -301,7 +301,7 @@ async def test_a_control_is_the_one_candidate_beside_the_gold_evidence_and_asks_
     assert sides == [f"{MOTHER}\n{BIRTH}", "The Bore is a river."]
     assert [row[f"{side}_source"] for side in ("chosen", "rejected")] == [{"kind": "gold"}, {"kind": "control"}]
     assert (row["prompt_tokens"], row["chosen_tokens"], row["rejected_tokens"]) == (None, None, None)
-    assert [step.text for step in trace.steps if isinstance(step, Gold)] == [sides[0]]
+    assert [step.text for step in trace.steps if isinstance(step, GoldReply)] == [sides[0]]
 
 
 async def test_at_an_extractive_stage_judges_read_the_sentences_and_a_pair_teaches_their_marks(roll_out):
@@ -371,16 +371,16 @@ async def test_of_every_worse_candidate_those_without_a_fault_make_pairs(roll_ou
 
 async def test_a_control_that_is_preferred_is_a_step_of_the_trace(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
-    controls = {"notes": Player(hard_negative)}
+    controls = {"notes": Control(hard_negative)}
     judge = {"deepnote/init_note": first_of_both}
     _, harvest, trace, _ = await roll_out(judge, recipe=recipe, controls=controls, **FIRST_NOTE)
     assert harvest.rows[0]["chosen_source"] == {"kind": "control"}
-    assert [step.text for step in trace.steps if isinstance(step, Control)] == ["The Bore is a river."]
+    assert [step.text for step in trace.steps if isinstance(step, ControlReply)] == ["The Bore is a river."]
 
 
 async def test_each_candidate_is_rolled_forward_where_a_control_wrote_one_of_them(roll_out):
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
-    controls = {"notes": Player(hard_negative)}
+    controls = {"notes": Control(hard_negative)}
     _, harvest, _, _ = await roll_out(
         {"deepnote/init_note": outcome},
         recipe=recipe,
@@ -399,7 +399,7 @@ async def test_a_candidate_is_rolled_forward_to_a_controls_note_of_all_that_was_
         recipe={"gold_stages": frozenset({"deepnote/init_note"})},
         index=ByTitle(),
         query=always("Mira?"),
-        controls={"notes": Player(in_order)},
+        controls={"notes": Control(in_order)},
         judge=always('{"status": "True"}'),
         options=ONCE,
     )
@@ -430,7 +430,7 @@ async def test_a_step_that_continued_with_the_gold_evidence_says_so_in_the_trace
     recipe = {"gold_stages": frozenset({"deepnote/init_note"})}
     _, _, trace, models = await roll_out({"deepnote/init_note": reference}, recipe=recipe, **FIRST_NOTE)
     prompt = models["notes"].calls[0][0]
-    assert trace.steps[1] == Gold("deepnote/init_note", "notes", prompt, f"{MOTHER}\n{BIRTH}")
+    assert trace.steps[1] == GoldReply("deepnote/init_note", "notes", prompt, f"{MOTHER}\n{BIRTH}")
     assert [step["kind"] for step in trace.to_dict()["steps"]] == ["retrieve", "gold", "generate"]
 
 

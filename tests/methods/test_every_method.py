@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model_texts import SCRIPTED_TEXTS
 
-from notewriter.artifacts.traces import Control, Retrieval
+from notewriter.artifacts.traces import ControlReply, Retrieval
 from notewriter.ground.records import Completion, Passage, Question
 from notewriter.methods import METHODS, stage_named
-from notewriter.rollouts.controls import CONTROLS, Player
+from notewriter.rollouts.controls import CONTROLS, Control
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.rehearsal import Rehearsal
 from notewriter.rollouts.resources import Resources
@@ -87,12 +87,12 @@ def test_a_control_writes_every_note_of_a_method_that_takes_notes(name):
         def search(self, query: str, top_k: int) -> list[Passage]:
             return [Passage(id, f"title {id}", f"The {id} of the text. More on {id}.") for id in "abcde"[:top_k]]
 
-    lead = Player(CONTROLS["lead"].write, 4)
+    lead = Control(CONTROLS["lead"].write, 4)
     resources = Rehearsal({}, Prompts(), Shelf(), count=len, share=0.1, tokens_a_word=1.0, controls={"notes": lead})
     rollout = Rollout(Question("q", "Who?", ("Mira",)), name, resources)
     options = {"notes": True} if "notes" in METHODS[name].options else {}
     asyncio.run(METHODS[name].run("Who?", rollout, **options))
-    notes = [step for step in rollout.trace.steps if isinstance(step, Control)]
+    notes = [step for step in rollout.trace.steps if isinstance(step, ControlReply)]
     assert notes and {step.role for step in notes} == {"notes"}
     assert all(step.role != "notes" for step in rollout.trace.generations)
     for step in notes:

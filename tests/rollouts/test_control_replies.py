@@ -10,7 +10,7 @@ from tiny_world import run_config, tiny_world, write_config
 
 from notewriter.artifacts.pairs import read_pairs
 from notewriter.artifacts.predictions import read_predictions
-from notewriter.artifacts.traces import Control, Trace, read_traces
+from notewriter.artifacts.traces import ControlReply, Trace, read_traces
 from notewriter.data import build_pairs
 from notewriter.evaluation import evaluate, judge
 from notewriter.ground import jsonl
@@ -18,18 +18,18 @@ from notewriter.ground.errors import UserError
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
-from notewriter.rollouts.controls import CONTROLS, Player, Replay
+from notewriter.rollouts.controls import CONTROLS, Control, Replay
 from notewriter.rollouts.identity import contents
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import settings_of
 from notewriter.testing import ScriptedRollout
 
-LEAD = Player(CONTROLS["lead"].write)
+LEAD = Control(CONTROLS["lead"].write)
 
 
-def played(method, reply, player=LEAD, **options):
+def played(method, reply, control=LEAD, **options):
     """The finished rollout of a method whose notes a control writes; a passage is its name, `QUERY.PLACE`."""
-    rollout = ScriptedRollout(method, reply, controls={"notes": player})
+    rollout = ScriptedRollout(method, reply, controls={"notes": control})
     asyncio.run(METHODS[method].run("Who?", rollout, top_k=2, **options))
     return rollout
 
@@ -58,9 +58,9 @@ def test_a_note_taker_of_documents_replies_in_its_form_and_an_empty_note_is_none
     (observation,) = played("renact", list(steps)).variables("step")[-1]["turns"][1:]
     lines = ["(Result 1) title Osk where?.0 - Osk where?.0", "(Result 2) title Osk where?.1 - Osk where?.1"]
     assert observation["content"].endswith("\n".join(lines))
-    rollout = played("renact", list(steps), Player(CONTROLS["empty"].write))
+    rollout = played("renact", list(steps), Control(CONTROLS["empty"].write))
     assert "No relevant information" in rollout.variables("step")[-1]["turns"][-1]["content"]
-    assert [step.text for step in rollout.trace.steps if isinstance(step, Control)] == ["NO#", "NO#"]
+    assert [step.text for step in rollout.trace.steps if isinstance(step, ControlReply)] == ["NO#", "NO#"]
 
 
 def test_the_question_is_that_of_the_prompt_and_its_annotation_the_benchmarks():
@@ -70,7 +70,7 @@ def test_the_question_is_that_of_the_prompt_and_its_annotation_the_benchmarks():
         asked.append((question.question, question.answers, words))
         return "note"
 
-    played("renact", ["Action: search[Osk; where?]", "Action: finish[Mira]"], Player(write, 7))
+    played("renact", ["Action: search[Osk; where?]", "Action: finish[Mira]"], Control(write, 7))
     assert asked == [("where?", ("Mira",), 7)] * 2
 
 
@@ -81,11 +81,11 @@ def test_words_of_a_run_are_those_of_its_replies_to_the_question_at_the_stage_on
         ("q", "m/document"): ["YES#one two three", "NO#-"],
         ("p", "m/note"): ["one two three four five"],
     }
-    player = Player(lambda question, passages, words: "x " * words, words)
+    control = Control(lambda question, passages, words: "x " * words, words)
     rollout = ScriptedRollout("direct", [])
 
     def lengths(stage, question):
-        return [player.reply(stage, question, [], number).count("x") for number in range(3)]
+        return [control.reply(stage, question, [], number).count("x") for number in range(3)]
 
     assert lengths(stage, rollout.question) == [2, 1, 1]
     assert lengths(document, rollout.question) == [3, 0, 0]
@@ -93,7 +93,7 @@ def test_words_of_a_run_are_those_of_its_replies_to_the_question_at_the_stage_on
     # The mean of 2, 1 and 5.
     assert lengths(stage, other) == [3, 3, 3]
     with pytest.raises(UserError, match=r"words: the run has no m/else; name a run of the same method"):
-        player.reply(Stage("m/else", "notes"), other, [], 0)
+        control.reply(Stage("m/else", "notes"), other, [], 0)
 
 
 def test_replies_of_a_run_are_given_again_one_by_one_and_the_last_one_beyond_them():
@@ -165,7 +165,7 @@ def test_an_evaluation_has_the_notes_of_a_control_for_no_call(world, endpoint, t
     assert {each.scores["note_words"] for each in predictions.values()} == {9.0}
     assert {each.calls for each in predictions.values()} == {1}
     for trace in read_traces(tmp_path / "run/traces.jsonl"):
-        (note,) = (step for step in trace.steps if isinstance(step, Control))
+        (note,) = (step for step in trace.steps if isinstance(step, ControlReply))
         assert (note.stage, note.text) == ("recomp/compress", trace.note)
 
 
