@@ -8,6 +8,7 @@ the notes of other questions.
 """
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,8 @@ from annotated_types import MinLen
 
 from notewriter.evaluation.controls import readings
 from notewriter.ground.config import parse
-from notewriter.rollouts.regression import FITTED, fitted
+from notewriter.ground.records import Passage, Question
+from notewriter.rollouts.regression import FITTED, fitted, with_margin
 
 
 @dataclass
@@ -27,6 +29,14 @@ class FitArguments:
         metadata={"help": "folders of finished runs of `evaluate` over training questions"}
     )
     output: str = field(metadata={"help": "the JSON file to write: its weights, and the questions that it has seen"})
+    choose_on: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "folders of finished runs over further questions with supporting facts: there it is chosen how far "
+            "below the best sentence's score a third one may lie that is still written; it then writes whole sentences "
+            "alone. Default: it writes on up to its number of words"
+        },
+    )
     encoder: str | None = field(
         default=None,
         metadata={
@@ -39,9 +49,16 @@ class FitArguments:
 def main(argv: list[str]) -> None:
     """Fit, and print the weights, those that tell most first."""
     (arguments,) = parse([FitArguments], argv, prog="notewriter fit-control", description=__doc__)
-    read = [each for run in arguments.runs for each in readings(Path(run))]
-    regression = fitted(((each.question, list(each.passages)) for each in read), arguments.encoder)
+    regression = fitted(_read(arguments.runs), arguments.encoder)
+    if arguments.choose_on:
+        regression = with_margin(regression, _read(arguments.choose_on))
     FITTED.write(Path(arguments.output), regression)
     for name, weight in sorted(regression.weights.items(), key=lambda each: -abs(each[1])):
         sys.stdout.write(f"  {name:30}  {weight:+.2f}\n")
+    if regression.margin is not None:
+        sys.stdout.write(f"  {'margin of a third sentence':30}   {regression.margin:.2f}\n")
     sys.stdout.write(f"{arguments.output}: fitted on {len(regression.questions)} questions\n")
+
+
+def _read(runs: Sequence[str]) -> Iterator[tuple[Question, list[Passage]]]:
+    return ((each.question, list(each.passages)) for run in runs for each in readings(Path(run)))

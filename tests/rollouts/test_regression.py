@@ -21,6 +21,7 @@ from notewriter.rollouts.regression import (
     SIMILARITY,
     features,
     fitted,
+    with_margin,
 )
 from notewriter.rollouts.resources import settings_of
 
@@ -61,6 +62,33 @@ def test_it_learns_where_the_evidence_stands_and_writes_that_first():
     assert regression.write(question, passages, None).startswith("Three is there.")
     assert regression.write(question, passages, 2) == "Three is"
     assert regression.write(question, [], 9) == ""
+
+
+def test_it_abstains_from_a_third_sentence_as_far_below_the_best_as_pays_on_other_questions():
+    regression = fitted(questions_whose_evidence_is_last(20))
+    others = [(replace(each, id=f"other {each.id}"), found) for each, found in questions_whose_evidence_is_last(5)]
+    chosen = with_margin(regression, others)
+    passages = [Passage("9", "Hill", "One is here. Two is here. Three is there.")]
+    _, scores = chosen.ranked(QUESTION, passages)
+    # One sentence of three is evidence, so that the third costs precision.
+    assert chosen.margin is not None and 0 <= chosen.margin < scores[0] - scores[2]
+    assert chosen.write(QUESTION, passages, None) == "Three is there. Two is here."
+    # A sentence is written whole or not at all, but for the first one.
+    assert chosen.write(QUESTION, passages, 5) == "Three is there."
+    assert chosen.write(QUESTION, passages, 2) == "Three is"
+    assert chosen.write(QUESTION, [], 9) == ""
+    # With evidence in all of them, all are written.
+    facts = ("Osk0 is old.", "Tam0 is low.", "Brel0 is far.")
+    all_needed = with_margin(regression, [(replace(QUESTION, supporting_facts=facts), others[0][1])])
+    assert all_needed.write(QUESTION, passages, None).count(".") == 3
+
+
+def test_a_margin_is_chosen_on_questions_that_it_was_not_fitted_on():
+    read = [*questions_whose_evidence_is_last(3)]
+    with pytest.raises(UserError, match="fitted on question 'q0'; give runs over others"):
+        with_margin(fitted(read), read)
+    with pytest.raises(UserError, match="no question has evidence among its passages"):
+        with_margin(fitted(read), [(QUESTION, PASSAGES)])
 
 
 def test_with_a_sentence_encoder_it_learns_what_no_count_tells(tmp_path):
