@@ -132,8 +132,8 @@ class PairsArguments(RolloutArguments):
     note_words: Annotated[int, Interval(ge=1)] | None = field(
         default=40,
         metadata={
-            "help": "how many words of a note reference, next_search and likelihood read, so that longer notes are not "
-            "better for their length; null: all"
+            "help": "how many words of a note reference, whole_facts, next_search and likelihood read, so that longer "
+            "notes are not better for their length; null: all"
         },
     )
     max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = field(

@@ -195,7 +195,7 @@ def test_chains_are_drawn_as_in_the_authors_code():
     assert not parse([ChainsArguments, ModelArguments], ["--config", str(without), *OPTIONS])[0].reasoning
 
 
-NOTE_JUDGES = ("reference", "next_search", "likelihood")
+NOTE_JUDGES = ("reference", "whole_facts", "next_search", "likelihood")
 
 
 def test_own_notes_are_drawn_in_one_way_whichever_judge_labels_them():
@@ -205,4 +205,4 @@ def test_own_notes_are_drawn_in_one_way_whichever_judge_labels_them():
         judge: {"deepnote/init_note": judge} for judge in NOTE_JUDGES
     }
     assert recipes["likelihood"].pop("models").keys() == {"answer"}
-    assert recipes["reference"] == recipes["next_search"] == recipes["likelihood"]
+    assert all(recipe == recipes["reference"] for recipe in recipes.values())

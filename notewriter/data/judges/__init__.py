@@ -12,8 +12,22 @@ from notewriter.data.judges.outcome import outcome
 from notewriter.data.judges.reference import reference
 from notewriter.data.judges.retrieval import retrieval
 from notewriter.data.judges.status import status
+from notewriter.data.judges.whole_facts import whole_facts
 from notewriter.ground.plugins import Plugins
 
-_OURS = (chance, llm, outcome, gain, decision, metric, reference, next_search, likelihood, retrieval, status)
+_OURS = (
+    chance,
+    llm,
+    outcome,
+    gain,
+    decision,
+    metric,
+    reference,
+    whole_facts,
+    next_search,
+    likelihood,
+    retrieval,
+    status,
+)
 
 JUDGES: Plugins[Judge] = Plugins("judges", Judge, {judge.name: judge for judge in _OURS})

@@ -56,7 +56,8 @@ class Rules:
         continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
         noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
         rejected: which of the worse candidates is rejected, by judges that score.
-        note_words: how many words of a note `reference`, `next_search` and `likelihood` read; None for all.
+        note_words: how many words of a note `reference`, `whole_facts`, `next_search` and `likelihood` read; None for
+            all.
         max_length_gap: the share of the longer side's words by which the sides of a pair may differ in length; None for
             any.
     """

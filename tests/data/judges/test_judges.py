@@ -1,4 +1,4 @@
-"""Judges without a model (`metric`, `reference`, `retrieval`, `status`), and what all have in common."""
+"""Judges without a model (`metric`, `reference`, `whole_facts`, `retrieval`, `status`), and what all have in common."""
 
 from itertools import pairwise
 from typing import get_args
@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from judge_cases import BEFORE, BOTH, QUESTION
 
-from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status
+from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status, whole_facts
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.method import Kind
 
@@ -67,6 +67,23 @@ async def test_reference_pays_for_no_word_beyond_the_budget_and_for_nothing_that
     case, _ = make_case([BOTH, BEFORE], variables={"passages": [Passage("p3", "Bore", "The Bore flows.")]})
     verdict = await reference(case)
     assert verdict.alike and verdict.reason == "no gold evidence lies among the passages"
+
+
+async def test_whole_facts_pays_for_no_fragment_no_answer_and_nothing_beyond_the_budget(make_case):
+    facts = ("Mira was born in Osk.", "Osk lies on the Tolen.")
+    question = Question("q1", "Where was Mira born?", ("Osk",), supporting_facts=(*facts, "Never found."))
+    passages = {"passages": [Passage("p1", "Osk", " ".join(facts))]}
+    cut = "Mira was born in"
+    candidates = [cut, " ".join(facts), "mira WAS born in Osk", f"{'word ' * 36}{facts[1]}", "Osk"]
+    case, _ = make_case(candidates, question=question, variables=passages)
+    verdict = await whole_facts(case)
+    assert verdict.scores == [0, 1, 0.5, 0, 0]
+    # Of words, the cut sentence and the bare answer have something.
+    assert min((await reference(case)).scores) > 0
+    assert verdict.chosen == 1
+    case, _ = make_case([cut, facts[0]], question=question, variables={"passages": [Passage("p2", "Sea", "Far.")]})
+    verdict = await whole_facts(case)
+    assert verdict.alike and verdict.reason == "no facts lie among the passages"
 
 
 async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_document(make_case):
