@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,17 +57,23 @@ def _markdown(name: str, path: Path) -> Document:
     return Document(name, matter or first or path.stem, text, Origin(file=name), is_markdown=True)
 
 
+_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=\S)(.*?\n)(?:\1|(?<!\+)\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+"""Fields before a Markdown text, in YAML or (Hugo's) in TOML; what stands between two rules is none."""
+
+
 def _front_matter(text: str) -> tuple[str, str]:
-    """The title in a YAML front matter, if there is one, and the text below it."""
-    if not text.startswith("---\n") or (end := text.find("\n---\n", 3)) < 0:
+    """The title in a front matter, if there is one, and the text below it."""
+    if not (found := _MATTER.match(text)):
         return "", text
     try:
-        matter = load_yaml(text[4:end])
-    except yaml.YAMLError:
+        matter = load_yaml(found[2]) if found[1] == "---" else tomllib.loads(found[2])
+    except (yaml.YAMLError, tomllib.TOMLDecodeError):
         return "", text
-    title = matter.get("title") if isinstance(matter, dict) else None
+    if not isinstance(matter, dict):
+        return "", text
+    title = matter.get("title")
     title = "" if isinstance(title, list | dict) else str(title or "")
-    return " ".join(title.split()), text[end + 5 :]
+    return " ".join(title.split()), text[found.end() :]
 
 
 def _decoded(name: str, path: Path) -> str:

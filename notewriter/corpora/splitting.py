@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Interval
 
@@ -61,7 +61,7 @@ class SplitArguments:
 
 
 def headings(text: str) -> list[Heading]:
-    """The headings of a Markdown text in order. Those in code blocks, lists and quotes are none.
+    """The headings of a Markdown text in order, also those in HTML. Those in code blocks, lists and quotes are none.
 
     Raises:
         UserError: the library is missing.
@@ -73,11 +73,32 @@ def headings(text: str) -> list[Heading]:
     # Blocks alone: what is inside a line does not matter here, and takes most of the time.
     tokens = MarkdownIt("commonmark").disable("inline").parse(text)
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    return [
-        Heading(starts[opening.map[0]], int(opening.tag[1]), " ".join(content.content.split()))
-        for opening, content in itertools.pairwise(tokens)
-        if opening.type == "heading_open" and opening.level == 0 and opening.map
-    ]
+    inline = MarkdownIt("commonmark")
+    found = []
+    for opening, content in itertools.pairwise([*tokens, None]):
+        if opening is None or opening.level or not opening.map:
+            continue
+        if opening.type == "heading_open" and content is not None:
+            level, title = int(opening.tag[1]), content.content
+        elif opening.type == "html_block" and (html := _HTML_HEADING.match(opening.content)):
+            level, title = int(html[1]), html[2]
+        else:
+            continue
+        (line,) = inline.parseInline(_ATTRIBUTES.sub("", title))
+        found.append(Heading(starts[opening.map[0]], level, _said(line) or _said(line, ("html_inline",))))
+    return found
+
+
+_HTML_HEADING = re.compile(r"\s*<h([1-6])\b[^>]*>(.*?)</h\1>\s*\Z", re.DOTALL | re.IGNORECASE)
+
+_ATTRIBUTES = re.compile(r"\s*\{:?\s*[#.][^{}]*\}\s*\Z")
+"""The name or class that Pandoc, MkDocs, Docusaurus and kramdown let a heading end with: `{#name}`."""
+
+
+def _said(line: Any, silent: Sequence[str] = ("html_inline", "image")) -> str:
+    """What is read of a line: neither the marks of links and emphasis, nor HTML's, nor what stands for pictures."""
+    words = (" " if each.type == "softbreak" else each.content for each in line.children if each.type not in silent)
+    return " ".join("".join(words).split())
 
 
 def splitter(arguments: SplitArguments, default: str) -> Callable[[Document], Iterator[tuple[str, str, Origin]]]:
@@ -183,7 +204,8 @@ def _headings(arguments: SplitArguments) -> Split:
             yield from _by(plain)(document)
             return
         # A bookmark may have no line of its own in its text.
-        headed = {heading.start for heading in found if _has_line(document.text, heading)}
+        of_lines = document.headings is None
+        headed = {heading.start for heading in found if of_lines or _has_line(document.text, heading)}
         starts = {heading.start for heading in found}
         sections = list(itertools.pairwise(sorted({0, *starts, len(document.text)})))
         # A heading with nothing before the next one is in the path of those below it.

@@ -63,8 +63,14 @@ NAMES = {
 }  # fmt: skip
 """Ids and classes of what is no part of the text."""
 
-ONLY_AS = {"reference": "sup", "sidebar": "table"}
-"""Classes that mean no text on this element alone."""
+ONLY_AS = {
+    **{"reference": "sup", "sidebar": "table"},
+    **dict.fromkeys(("gutter", "rouge-gutter", "blob-num", "hljs-ln-numbers"), "td"),
+}
+"""Classes that mean no text on this element alone, such as the numbers of lines of code."""
+
+CODE_CELLS = {"code", "blob-code", "hljs-ln-code"}
+"""Classes of cells with a line of code each."""
 
 _NAVIGATES = re.compile(
     r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
@@ -181,6 +187,8 @@ def _pruned(tree: Any) -> Any:
     for node in list(tree.iterdescendants()):
         if not _is_text(node):
             node.drop_tree()
+        elif node.get("role") == "heading" and node.tag not in HEADINGS:
+            node.tag = f"h{min(max(_whole(node.get('aria-level'), 2), 1), 6)}"
     return tree
 
 
@@ -268,7 +276,7 @@ def _blocks(node: Any) -> Iterator[Block]:
 
 
 def _is_block(node: Any) -> bool:
-    return node.tag in BLOCKS or any(each.tag in BLOCKS for each in node.iterdescendants())
+    return node.tag in BLOCKS or _holds_blocks(node)
 
 
 def _paragraph(run: Iterable[str], linked: int) -> Iterator[Block]:
@@ -287,6 +295,8 @@ def _block(node: Any) -> Iterator[Block]:
             yield Block(text, navigates=_navigates(node))
     elif node.tag == "dl":
         yield from _definitions(node)
+    elif node.tag == "table" and (lines := _code_lines(node)):
+        yield from _fenced("\n".join(lines))
     elif node.tag == "table" and not _is_layout(node):
         yield from _table(node)
     else:
@@ -299,7 +309,22 @@ def _has_heading(node: Any) -> bool:
 
 def _code(node: Any) -> Iterator[Block]:
     """Code with its lines and tabs, in a fence longer than any in it."""
-    lines = "".join(_code_parts(node)).replace("\r\n", "\n").split("\n")
+    yield from _fenced("".join(_code_parts(node)))
+
+
+def _code_lines(table: Any) -> list[str]:
+    """The lines of code of a table that has one in each row; none of any other table."""
+    cells = [cell for row in _rows(table) for cell in row.iterchildren("th", "td")]
+    is_code = all(CODE_CELLS & {*(cell.get("class") or "").split()} and not _holds_blocks(cell) for cell in cells)
+    return ["".join(_code_parts(cell)).strip("\r\n") for cell in cells] if is_code else []
+
+
+def _holds_blocks(node: Any) -> bool:
+    return any(each.tag in BLOCKS for each in node.iterdescendants())
+
+
+def _fenced(code: str) -> Iterator[Block]:
+    lines = code.replace("\r\n", "\n").split("\n")
     text = "\n".join(line.rstrip() for line in lines).strip("\n")
     if text:
         fence = "`" * max([3, *(len(each) + 1 for each in re.findall("`+", text))])

@@ -98,6 +98,26 @@ def test_what_looks_like_a_heading_in_code_is_none():
     assert [heading.title for heading in headings(GUIDE)] == ["Guide", "Install", "On Linux", "Remove"]
 
 
+@pytest.mark.parametrize(
+    ("line", "heading"),
+    [
+        ("## [Pump](https://p.org) of `Tolen` and **Osk**", (2, "Pump of Tolen and Osk")),
+        ("## Wheel {#wheel}", (2, "Wheel")),
+        ("## Wheel { #wheel .big }", (2, "Wheel")),
+        ("## Use {x}", (2, "Use {x}")),
+        ("# ![Logo](l.png) Mill [![CI](b.svg)](c)", (1, "Mill")),
+        ("# ![Mill](l.png)", (1, "Mill")),
+        ('<h1 align="center">\n  <img src="l.png"> Mill\n</h1>', (1, "Mill")),
+        ("<h2>The <b>wheel</b></h2>", (2, "The wheel")),
+    ],
+)
+def test_a_heading_has_its_words_alone(line, heading):
+    (found,) = headings(f"{line}\n\nIt turns.\n")
+    assert (found.level, found.title) == heading
+    sections = split(f"# A\n\n{line}\n\n### B\n\nIt turns.\n", markdown=True, split="headings")
+    assert sections[-1][0].endswith(f"{heading[1]} > B")
+
+
 def test_a_document_of_headings_alone_is_kept():
     assert [text for _, text, _ in split("# A\n\n## B\n", markdown=True, split="headings")] == ["# A", "## B"]
 

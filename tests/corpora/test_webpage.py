@@ -36,6 +36,26 @@ def test_lines_of_code_may_be_elements_and_line_numbers_go():
     assert text(html) == "```\none;\ntwo;\n```"
 
 
+def test_a_table_with_a_line_of_code_in_each_row_is_code():
+    lines = [("1", "def f():"), ("2", "    return 1")]
+    rows = "\n".join(
+        f"<tr>\n  <td class='blob-num'>{number}</td>\n  <td class='blob-code'><i>{line}</i></td>\n</tr>"
+        for number, line in lines
+    )
+    assert text(f"<p>So:</p><table>{rows}</table>") == "So:\n\n```\ndef f():\n    return 1\n```"
+    gutter = "<td class='gutter'><pre>1\n2</pre></td><td class='code'><pre>def f():\n    return 1</pre></td>"
+    assert text(f"<p>So:</p><table><tr>{gutter}</tr></table>") == "So:\n\n```\ndef f():\n    return 1\n```"
+    # As a place in a grid it is a name like any other.
+    assert text("<div class='row gutter'><p>Text.</p></div>") == "Text."
+
+
+def test_an_element_may_be_a_heading_by_its_role():
+    page = read(
+        "page", "<h1>Mill</h1><div role=heading aria-level=3>Wheel</div><p>a</p><p role=heading>Door</p><p>b</p>"
+    )
+    assert [(each.level, each.title) for each in page.headings] == [(1, "Mill"), (3, "Wheel"), (2, "Door")]
+
+
 def test_a_term_stands_above_its_definition():
     html = "<dl><dt>-q</dt><dt>--quiet</dt><dd><p>Says nothing.</p><p>At all.</p></dd></dl>"
     assert text(html) == "-q\n--quiet\nSays nothing.\n\nAt all."

@@ -41,6 +41,10 @@ OTHER_NAMES = {
     "function_call": "write it as tool_calls, a list of calls",
     "history": "put its turns into the prompt, as messages",
     "train_detail": "leave it out, or make each part that is trained a message of its own",
+    **dict.fromkeys(
+        ("mask", "masks", "masked", "loss_mask", "do_train", "should_train"),
+        "write it as the weight of each message, 0 where it is not trained",
+    ),
 }
 """Columns and keys that say in another form what is trained, or what it follows, and the remedy for each."""
 
@@ -113,7 +117,7 @@ def pair(row: Row, labelled: bool = False) -> Row:
         {"prompt": _rendered(prompt), **{side: each and _rendered(each) for side, each in sides.items()}}
         | _given(row)
         | scores
-        | {"unread": _unread(row, used | set(names)), "remarks": _remark(names), "stage": row.get("stage")}
+        | {"unread": _unread(row, used | set(names)), "remarks": _remarks(names, scores), "stage": row.get("stage")}
     )
 
 
@@ -157,7 +161,7 @@ def conversation(row: Row) -> Row:
         what = "message of the assistant" if not answers else "message of the assistant that is to be trained"
         raise UserError(f"{last} has no {what}, so there is nothing to train")
     for number in answers:
-        if number not in untrained and not any(messages[number].get(key) for key in ("content", *WORDS)):
+        if number not in untrained and not any(_says(messages[number].get(key)) for key in ("content", *WORDS)):
             raise UserError(f"{last} has an empty message of the assistant, of which only its end would be trained")
     return (
         {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
@@ -187,7 +191,9 @@ def turns(value: Any, column: str, role: str) -> list[Row]:
     return [_message(each, column) for each in messages]
 
 
-_WRITTEN_OUT = re.compile(r"""\s*\[\s*\{\s*["'](role|content|from|value)["']\s*:""")
+_WRITTEN_OUT = re.compile(
+    r"""\s*(\{\s*["'](messages|conversations)["']\s*:|\[\s*\{\s*["'](role|content|from|value)["']\s*:)"""
+)
 
 _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 """The marks of speakers in the dialogues of HH-RLHF and what follows it."""
@@ -406,8 +412,12 @@ def _scores(row: Row) -> tuple[Row, tuple[str, ...]]:
     return dict.fromkeys(SCORES), ()
 
 
-def _remark(names: Sequence[str]) -> list[str]:
-    return [f"{' and '.join(names)} are read as the two scores, for min_margin"] if names else []
+def _remarks(names: Sequence[str], scores: Row) -> list[str]:
+    remarks = [f"{' and '.join(names)} are read as the two scores, for min_margin"] if names else []
+    one, other = (scores[name] for name in SCORES)
+    if one is not None and one < other:
+        remarks.append("rejected has the higher score in some rows, which are trained as named; min_margin drops them")
+    return remarks
 
 
 def _unread(row: Row, used: set[str]) -> list[str]:
@@ -419,6 +429,11 @@ def _unread(row: Row, used: set[str]) -> list[str]:
 def filled(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and value not in ("", [], {})
+
+
+def _says(value: Any) -> bool:
+    """Whether a value has words."""
+    return filled(value.strip() if isinstance(value, str) else value)
 
 
 def _rendered(messages: Iterable[Row]) -> list[Row]:

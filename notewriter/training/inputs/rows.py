@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import json
 import logging
 import sys
 from collections import Counter
@@ -186,6 +187,13 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
     """
     try:
         made = form(row, *options)
+        json.dumps(made, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(
+            f"{path}: {place(row)}: has half of a character, \\u{ord(half):04x} (a pair of escapes was cut); fix or "
+            "remove the row"
+        ) from error
     except UserError as error:
         raise UserError(f"{path}: {place(row)}: {error}; fix or remove the row") from error
     stage = str(made["stage"] or _uncompressed(path).stem)

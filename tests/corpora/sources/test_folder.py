@@ -212,6 +212,28 @@ def test_byte_order_marks_and_line_ends_do_not_matter(folder, tmp_path):
     assert [passage["text"] for passage in build(folder, tmp_path / "corpus")] == ["The Osk\nis a river."] * 2
 
 
+@pytest.mark.parametrize(
+    "matter",
+    [
+        "--- \ntitle: Rivers\n---\t\n",
+        "---\ntitle: Rivers\n...\n",
+        "+++\ntitle = 'Rivers'\ndate = 2024-01-01\n+++\n",
+        "\ufeff---\r\ntitle: Rivers\r\n---\r\n",
+    ],
+)
+def test_front_matter_of_other_generators_is_known(folder, tmp_path, matter):
+    (folder / "a.md").write_bytes(f"{matter}The Osk is a river.\n".encode())
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert (passage["title"], passage["text"]) == ("Rivers", "The Osk is a river.")
+
+
+@pytest.mark.parametrize("between", ["\nThe Osk is a river.\n\n", "The Osk is a river.\n", "\nNote: it is long.\n\n"])
+def test_what_stands_between_two_rules_is_text(folder, tmp_path, between):
+    (folder / "a.md").write_text(f"---\n{between}---\n\nVarn is a village.\n")
+    text = " ".join(passage["text"] for passage in build(folder, tmp_path / "corpus"))
+    assert between.strip() in text and "Varn is a village." in text
+
+
 def test_front_matter_gives_the_title_and_is_no_text(folder, tmp_path):
     (folder / "a.md").write_text("---\ntitle: Rivers\ntags: [a]\n---\nThe Osk is a river.\n")
     assert [(p["title"], p["text"]) for p in build(folder, tmp_path / "corpus")] == [("Rivers", "The Osk is a river.")]

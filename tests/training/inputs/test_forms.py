@@ -128,6 +128,20 @@ def test_scores_of_others_are_the_margin(tmp_path, names):
     assert pairs.margins_of(pairs.read(file_of(tmp_path, row))) == [2.5]
 
 
+def test_scores_against_the_names_of_the_sides_are_told_of(tmp_path):
+    row = {"prompt": "Whose?", "chosen": "The river's.", "rejected": "When?", "chosen_score": 2, "rejected_score": 9}
+    (pair,) = pairs.read(file_of(tmp_path, row))
+    assert pair["remarks"] == [
+        "rejected has the higher score in some rows, which are trained as named; min_margin drops them"
+    ]
+
+
+def test_half_of_a_character_is_refused_by_its_row(tmp_path):
+    path = file_of(tmp_path, {"messages": [*ASKED, ANSWER[0] | {"content": "cut \ud83d"}]})
+    with pytest.raises(UserError, match=r"rows\.jsonl: row 0: has half of a character, \\ud83d "):
+        conversations.read(path)
+
+
 def test_rows_with_uneven_keys_are_the_same_out_of_parquet(tmp_path):
     """`datasets` 5 writes such columns as Arrow's JSON type."""
     rows = [{"prompt": "Whose?", "completion": "The river's."}, {"prompt": ASKED, "completion": [THOUGHT]}]
@@ -214,6 +228,10 @@ def test_what_is_not_read_is_named(tmp_path):
         ({"prompt": "Whose?", "input": "A museum.", "completion": "The river's."}, "put its text into prompt"),
         ({"prompt": "Whose?", "completion": "The river's.", "label": "good"}, "write true for a good completion"),
         ({"messages": "[{'role': 'user', 'content': 'Whose?'}]"}, "write them as a list of objects"),
+        ({"prompt": "Whose?", "completion": '{"messages": [{"role": "user"'}, "write them as a list of objects"),
+        ({"messages": [*ASKED, ANSWER[0] | {"content": " \n"}]}, "has an empty message of the assistant"),
+        ({"messages": [*ASKED, ANSWER[0] | {"mask": 1}]}, "write it as the weight of each message"),
+        ({"messages": [*ASKED, *ANSWER], "loss_mask": [0, 1]}, "write it as the weight of each message"),
     ],
 )
 def test_what_would_change_the_training_is_refused(row, told):
