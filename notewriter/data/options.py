@@ -24,6 +24,7 @@ class SelectionArguments(QuestionArguments):
     eval_files: dict[str, Any] = field(
         default_factory=dict,
         metadata={
+            "card": False,
             "names": names_in,
             "help": "evaluation files, path -> dataset, e.g. {data/2wiki/dev.json: 2wikimultihopqa}; training "
             "questions that overlap with them are left out and counted",
@@ -82,6 +83,7 @@ class PairsArguments(RolloutArguments):
 
     stages: dict[str, Any] = field(
         metadata={
+            "card": False,
             "names": names_in,
             "help": "stage -> judge, or a list of judges, each of which breaks the ties of those before it, e.g. "
             "{deepnote/init_note: [outcome, llm], vanilla/answer: metric}; runs the methods that the stages belong to. "

@@ -37,9 +37,14 @@ class QuestionArguments:
     """The questions, the index to search, and the run folder."""
 
     dataset: str = field(
-        metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
+        metadata={
+            "card": False,
+            "help": f"the format of --path: {', '.join(BENCHMARKS)}",
+            "plugins": BENCHMARKS,
+            "names": names_in,
+        }
     )
-    path: str = field(default=FETCHED, metadata={**PATH, "of": "questions"})
+    path: str = field(default=FETCHED, metadata={"card": False, **PATH, "of": "questions"})
     split: str | None = field(default=None, metadata={**SPLIT, "of": "questions"})
     output_dir: str = field(
         metadata={"help": "the run folder; run the same command again to resume", "effect": False, "of": "output"}
@@ -48,11 +53,16 @@ class QuestionArguments:
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     ids: str | None = field(
         default=None,
-        metadata={"help": "as question_set, but the questions stay in the order of their file", "of": "questions"},
+        metadata={
+            "card": False,
+            "help": "as question_set, but the questions stay in the order of their file",
+            "of": "questions",
+        },
     )
     question_set: str | None = field(
         default=None,
         metadata={
+            "card": False,
             "help": "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
             "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used",
             "effect": where_set,

@@ -11,7 +11,8 @@ An option is a field of a dataclass (or a key of a mapping that the dataclass de
 - `secret` (default False): whether its value must not be written anywhere;
 - `names` (default None): a function that returns the names of plug-ins in its value (`ground/plugins.py`). A command
   imports these, since its user wrote them;
-- `listed` (default False): whether a paper's table of hyper-parameters has it.
+- `listed` (default False): whether a paper's table of hyper-parameters has it;
+- `card` (default True): whether the card of training data lists it, on which others read it.
 """
 
 import copy
@@ -22,7 +23,7 @@ from typing import Any
 
 from notewriter.ground.plugins import is_place
 
-DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "plugins": None}
+DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "card": True, "plugins": None}
 """The metadata of an option whose field has none."""
 
 

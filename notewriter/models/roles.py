@@ -34,6 +34,7 @@ class ModelArguments:
     serve: str | None = field(
         default=None,
         metadata={
+            "card": False,
             "help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role",
             "of": "model",
         },
@@ -41,6 +42,7 @@ class ModelArguments:
     serve_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={
+            "card": False,
             "help": "vLLM's own options, e.g. {max_model_len: 4096, tensor_parallel_size: 2}; dtype defaults to the "
             "model's on a GPU, and on a CPU to bfloat16 if it has matrix units for it, else float32, with "
             "enforce_eager",
@@ -59,10 +61,13 @@ class ModelArguments:
             "of": "model",
         },
     )
-    model: str | None = field(default=None, metadata={"help": "the model's name at base_url", "of": "model"})
+    model: str | None = field(
+        default=None, metadata={"card": False, "help": "the model's name at base_url", "of": "model"}
+    )
     models: dict[str, Any] = field(
         default_factory=dict,
         metadata={
+            "card": False,
             "help": "role -> endpoint (base_url, model, api_key_env, ...; batch: true for a batch API) or "
             "{serve: PATH}, with serve_options and replicas of its own. Roles: notes, query, answer, judge; `policy` "
             "plays all others. LoRA adapters of one base share a server. Notes may also come from a rule without a "
@@ -116,8 +121,9 @@ class ModelArguments:
     prompts_dir: str | None = field(
         default=None,
         metadata={
+            "card": False,
             "help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja; `prompts/short` "
-            "(ours too) is for models of a few hundred million parameters"
+            "(ours too) is for models of a few hundred million parameters",
         },
     )
     words: dict[str, Any] = field(

@@ -16,9 +16,12 @@ from notewriter.artifacts.statistics import (
     write_statistics,
 )
 from notewriter.data.dataset.splits import SPLITS
+from notewriter.data.options import PairsArguments
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl
+from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import is_hub_id
+from notewriter.models.roles import ModelArguments
 from notewriter.pages.cards import render_card
 
 OVERLAPPING = "overlapping_questions.jsonl"
@@ -27,13 +30,6 @@ OVERLAPPING = "overlapping_questions.jsonl"
 REMEDY = "give a folder that pairs, chains or gold finished"
 
 SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
-
-OMITTED = {
-    "dataset", "path", "ids", "index", "output_dir", "cache", "prompts_dir", "eval_files", "stages",
-    "serve", "serve_options", "port", "base_url", "model", "models", "concurrency",
-    "retriever", "question_set",
-}  # fmt: skip
-"""Settings that name folders and servers of this machine, or that the card states elsewhere."""
 
 
 class CardKind(NamedTuple):
@@ -150,5 +146,11 @@ def model_names(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that define the recipe, without unset ones."""
-    return {key: value for key, value in config.items() if key not in OMITTED and value not in (None, {}, [])}
+    """The settings that define the recipe, without unset ones.
+
+    Left out are what names folders and servers of this machine, and what the card states elsewhere.
+    """
+    kinds = (PairsArguments, ModelArguments)
+    omitted = names_of(*kinds, card=False) | names_of(*kinds, of="retriever") | names_of(*kinds, of="output")
+    omitted |= names_of(*kinds, of="model", effect=False)
+    return {key: value for key, value in config.items() if key not in omitted and value not in (None, {}, [])}
