@@ -12,14 +12,14 @@ from notewriter.artifacts.traces import ControlReply, GoldReply, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import told_answer, written
-from notewriter.data.harvest import Attempt, Harvest, HarvestRollout, harvest_rollouts
+from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
 from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.controls import Control
-from notewriter.rollouts.method import Method, Stage
+from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout, reply_of
 
@@ -75,16 +75,8 @@ async def roll_out_open_stages(
 class SamplingRollout(HarvestRollout):
     """A rollout that draws several candidates at the trained stages and continues with the better one."""
 
-    def __init__(
-        self,
-        question: Question,
-        method: Method,
-        options: Mapping[str, Any],
-        resources: Resources,
-        recipe: Recipe,
-        harvest: Harvest,
-    ) -> None:
-        super().__init__(question, method, options, resources, recipe, harvest)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._replies: dict[str, list[Completion]] = {}
 
     @property

@@ -6,8 +6,8 @@ import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from notewriter.ground.command_line import ASKED
 from notewriter.ground.config import choose
+from notewriter.ground.parser import ASKED
 
 SHELLS = {
     "bash": "",

@@ -10,10 +10,10 @@ from types import NoneType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from notewriter.ground import plugins, recipes
-from notewriter.ground.command_line import PLUGINS, choices_of, parser_of
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import defaults, names_in, names_of, places_in
 from notewriter.ground.other_names import ours
+from notewriter.ground.parser import PLUGINS, choices_of, parser_of
 from notewriter.ground.plugins import Plugins, unknown
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import hints_of, may_be_empty, misfit

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 
 from notewriter.ground import typed
-from notewriter.ground.command_line import choices_of
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.parser import choices_of
 from notewriter.ground.typed import misfit, shown
 
 MOST_REPEATED = 1_000_000

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from notewriter.ground.command_line import Parser
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.parser import Parser
 from notewriter.ground.yaml_files import read_mapping
 from notewriter.models.nodes import visible_devices
 from notewriter.training.profiles import PROFILES, SEVERAL_MACHINES, profile, profiles

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 from transformers import AutoTokenizer
 
 from notewriter import Passage, build_index, cli
-from notewriter.ground import command_line, config, recipes
+from notewriter.ground import config, parser, recipes
 from notewriter.ground.completion import actions_of
 from notewriter.results import table
 from notewriter.training import train
@@ -107,7 +107,7 @@ def parse_only(monkeypatch):
 
     def parse_args(self, *arguments, **options):
         parsed = parse_arguments(self, *arguments, **options)
-        if type(self).__module__ != command_line.__name__:
+        if type(self).__module__ != parser.__name__:
             raise Parsed
         return parsed
 

@@ -7,8 +7,8 @@ import types
 import pytest
 from trl import DPOConfig, ModelConfig, TrlParser
 
-from notewriter.ground.command_line import parser_of
 from notewriter.ground.options import DEFAULTS
+from notewriter.ground.parser import parser_of
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
 
 WORDS = ("1", "-1", "0.5", "true", "none", "no", "bfloat16", "sigmoid", "adamw_torch", "linear", "x")
