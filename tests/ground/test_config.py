@@ -1,6 +1,5 @@
 """Configuration files and command lines: what is accepted, and the errors for what is not."""
 
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ class Arguments:
     names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
     order: str | None = field(default=None, metadata={"help": "which first", "choices": ["best", "worst"]})
+    sizes: list[int] | None = field(default=None, metadata={"help": "how large"})
 
 
 @dataclass
@@ -94,6 +94,12 @@ def test_a_single_text_is_a_list_of_one(write):
     assert parse("--path", "x", "--names", "b").names == ["b"]
 
 
+@pytest.mark.parametrize("size", ["3", "'3'", "[3]"])
+def test_so_is_a_single_number(write, size):
+    assert parse("--config", write(f"path: x\nsizes: {size}\n")).sizes == [3]
+    assert config.from_keywords([Arguments], {"path": "x", "sizes": 3})[0].sizes == [3]
+
+
 @pytest.mark.parametrize("separator", [" ", "="])
 def test_the_command_line_wins(write, separator):
     file = write("path: x\ntop_k: 3\nlimit: 7\noptions: {a: 1}\n")
@@ -114,57 +120,6 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
     arguments, model = Arguments("Bogusław", 3, limit=7, options={"a": [1]}), Model("tiny")
     text = yaml.safe_dump(asdict(arguments) | asdict(model), sort_keys=False, allow_unicode=True)
     assert config.parse([Arguments, Model], ["--config", write(text)]) == (arguments, model)
-
-
-def test_aliases_and_merged_mappings_repeat_no_key(write):
-    assert parse("--config", write("path: x\noptions: {a: &a {b: 1}, c: *a, d: {<<: *a, b: 2}}\n")).options == {
-        "a": {"b": 1},
-        "c": {"b": 1},
-        "d": {"b": 2},
-    }
-
-
-def aliases(lines: int, value: str) -> str:
-    """Options in which each line names the line before it six times."""
-    rows = [f"  a{each}: &a{each} {value.format(', '.join([f'*a{each - 1}'] * 6))}" for each in range(1, lines + 1)]
-    return "\n".join(["path: x", "options:", "  a0: &a0 [x, y]", *rows, ""])
-
-
-@pytest.mark.parametrize("value", ["[{}]", "{{b: [{}]}}", "{{a: [{}], <<: {{c: 1}}}}"])
-@pytest.mark.parametrize("lines", [8, 600])
-def test_what_aliases_stand_for_is_bounded_where_yaml_is_read(write, lines, value):
-    """Six hundred lines stand for more values than there are atoms on earth; they are counted, not made."""
-    start = time.monotonic()
-    with pytest.raises(UserError, match=r"run\.yaml: is not YAML \(its aliases \(\*name\) make .* characters of"):
-        parse("--config", write(aliases(lines, value)))
-    assert time.monotonic() - start < 2
-    assert parse("--config", write(aliases(4, value))).options["a1"]
-
-
-def test_a_long_text_that_many_aliases_name_is_bounded_too(write):
-    names = ", ".join(["*a"] * 2000)
-    with pytest.raises(UserError, match="its aliases"):
-        parse("--config", write(f"path: &a {'x' * 1000}\nnames: [{names}]\n"))
-
-
-def test_a_merge_that_grows_with_every_line_is_bounded(write):
-    lines = [f"  m{each}: &m{each} {{<<: [{', '.join([f'*m{each - 1}'] * 6)}]}}" for each in range(1, 30)]
-    with pytest.raises(UserError, match="its aliases"):
-        parse("--config", write("\n".join(["path: x", "options:", "  m0: &m0 {a: 1}", *lines, ""])))
-
-
-@pytest.mark.parametrize("text", ["path: x\noptions: &a {b: *a}\n", "&a {path: x, options: {b: [*a]}}\n"])
-def test_a_value_that_contains_itself_is_named(write, text):
-    with pytest.raises(UserError, match=r"run\.yaml: is not YAML \(line \d: a value contains itself; write it out\)"):
-        parse("--config", write(text))
-
-
-@pytest.mark.parametrize("number", ["1" + ":01" * 400_000, "9" * 4_000, "0x" + "f" * 5_000, "1" * 200 + ".5"])
-def test_a_number_of_many_digits_is_refused_before_it_is_read(write, number):
-    start = time.monotonic()
-    with pytest.raises(UserError, match=r"is no (int|float)"):
-        parse("--config", write(f"path: x\ntop_k: {number}\n"))
-    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -248,40 +203,8 @@ def test_a_file_in_another_encoding_is_named(tmp_path):
         parse("--config", str(tmp_path / "run.yaml"))
 
 
-def test_help_tells_every_option_and_ends_well(capsys):
-    with pytest.raises(SystemExit) as caught:
-        config.parse(Arguments, ["--help"], prog="notewriter dream", description="Dream of notes.")
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert "notewriter dream" in text
-    assert "Dream of notes." in text
-    for part in ("--path", "a file", "--options", "what else", "--config"):
-        assert part in text
-
-
-def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys):
-    with pytest.raises(SystemExit):
-        config.parse([Arguments, Model], ["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    for part in ("a file (required)", "how many (default: 5)", "whether (default: False)", "who (default: ['a'])"):
-        assert part in text
-    for part in ("at most", "which", "what else", "which override it"):
-        assert f"{part} (default" not in text
-    assert "None" not in text
-
-
 def test_choosing_lists_what_there_is():
     table = {"b": 2, "a": 1}
     assert config.choose("letter", "a", table) == 1
     with pytest.raises(UserError, match=r"^unknown letter 'c'; choose one of: a, b$"):
         config.choose("letter", "c", table)
-
-
-def test_help_keeps_the_paragraphs_and_the_commands_of_a_description(capsys):
-    text = (
-        "What it does, in a line that is\nbroken in the source.\n\n    command --path x\n    command --path y\n\nMore."
-    )
-    with pytest.raises(SystemExit):
-        config.parse(Arguments, ["--help"], prog="command", description=text)
-    shown = capsys.readouterr().out
-    assert "in a line that is broken in the source.\n\n    command --path x\n    command --path y\n\nMore.\n" in shown

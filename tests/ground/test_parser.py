@@ -1,0 +1,57 @@
+"""The parser of a command's options: what `--help` tells."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from notewriter.ground import config
+
+
+@dataclass
+class Arguments:
+    path: str = field(metadata={"help": "a file"})
+    top_k: int = field(default=5, metadata={"help": "how many"})
+    share: float = field(default=0.5, metadata={"help": "how much"})
+    limit: int | None = field(default=None, metadata={"help": "at most"})
+    greedy: bool = field(default=False, metadata={"help": "whether"})
+    names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
+    options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
+    order: str | None = field(default=None, metadata={"help": "which first", "choices": ["best", "worst"]})
+
+
+@dataclass
+class Model:
+    model: str | None = field(default=None, metadata={"help": "which"})
+
+
+def test_help_tells_every_option_and_ends_well(capsys):
+    with pytest.raises(SystemExit) as caught:
+        config.parse(Arguments, ["--help"], prog="notewriter dream", description="Dream of notes.")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "notewriter dream" in text
+    assert "Dream of notes." in text
+    for part in ("--path", "a file", "--options", "what else", "--config"):
+        assert part in text
+
+
+def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys):
+    with pytest.raises(SystemExit):
+        config.parse([Arguments, Model], ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("a file (required)", "how many (default: 5)", "whether (default: False)", "who (default: ['a'])"):
+        assert part in text
+    for part in ("at most", "which", "what else", "which override it"):
+        assert f"{part} (default" not in text
+    assert "None" not in text
+
+
+def test_help_keeps_the_paragraphs_and_the_commands_of_a_description(capsys):
+    text = (
+        "What it does, in a line that is\nbroken in the source.\n\n    command --path x\n    command --path y\n\nMore."
+    )
+    with pytest.raises(SystemExit):
+        config.parse(Arguments, ["--help"], prog="command", description=text)
+    shown = capsys.readouterr().out
+    assert "in a line that is broken in the source.\n\n    command --path x\n    command --path y\n\nMore.\n" in shown
