@@ -15,6 +15,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.artifacts import statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
+from notewriter.experiments.compared import Compared
 from notewriter.experiments.files import (
     MAX_RUNS,
     Given,
@@ -171,14 +172,14 @@ def _result_of(argv: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Content:
+class PipelineFile:
     """What a pipeline file and those that it includes have; `runs` are entries with or without `each`."""
 
     output_dir: Text
     runs: Annotated[list[dict[str, Any]], MinLen(1)]
     variables: dict[str, Value] = field(default_factory=dict)
     report: Text | None = None
-    results: dict[str, Any] | None = None
+    results: Compared | None = None
     opening: Text | None = None
 
 
@@ -188,14 +189,14 @@ class Pipeline:
 
     `output_dir` is the folder of the pipeline, whose name is the pipeline's; `report` is a file to name at the end, and
     `opening` what is said before the first run;
-    `results` is what `notewriter table` makes a page of (`notewriter.results.experiment`), with `variables`.
+    `results` is what `notewriter table` makes a page of (`notewriter.results.experiment`), filled in with `variables`.
     """
 
     output_dir: Text
     runs: list[Run]
     variables: dict[str, Value] = field(default_factory=dict)
     report: Text | None = None
-    results: dict[str, Any] | None = None
+    results: Compared | None = None
     opening: Text | None = None
 
     @property
@@ -224,19 +225,19 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     content = read_file(path, "check the path of the pipeline")
     if output_dir is not None:
         content["output_dir"] = Given(output_dir)
-    check_mapping(content, Content, str(path))
+    file = check_mapping(content, PipelineFile, str(path))
     changes = changes or {}
     # Asking the driver takes a second, and few files depend on the machine.
     machine = {"gpu_gib": 0 if "gpu_gib" in changes else gpu_gib()} if "gpu_gib" in str(content) else {}
-    variables = changed(machine | content.get("variables", {}), changes, path)
+    variables = changed(machine | file.variables, changes, path)
     if machine:
         variables["gpu_gib"] = typed.read(_number(variables["gpu_gib"]), int, "--set gpu_gib")
-    variables = {"output_dir": content["output_dir"]} | variables
-    folder = filled(content["output_dir"], variables, f"{path}: output_dir")
+    variables = {"output_dir": file.output_dir, **variables}
+    folder = filled(file.output_dir, variables, f"{path}: output_dir")
     again = [str(path), "--output_dir", folder]
     again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     variables["pipeline"] = f"{{% raw %}}{shlex.join(again)}{{% endraw %}}"
-    entries = repeated(content["runs"], variables, f"{path}: runs")
+    entries = repeated(file.runs, variables, f"{path}: runs")
     runs: list[Run] = []
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
         runs.append(_run(entry, scope, place))
@@ -244,9 +245,10 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     if len(runs) > MAX_RUNS:
         raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
     report, opening = (
-        filled(content[key], variables, f"{path}: {key}") if content.get(key) else None for key in ("report", "opening")
+        text and filled(text, variables, f"{path}: {key}")
+        for key, text in (("report", file.report), ("opening", file.opening))
     )
-    return Pipeline(folder, runs, variables, report, content.get("results"), opening)
+    return Pipeline(folder, runs, variables, report, file.results, opening)
 
 
 def gpu_gib() -> int:

@@ -14,7 +14,7 @@ import yaml
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.parser import choices_of
-from notewriter.ground.typed import misfit, shown
+from notewriter.ground.typed import T, hints_of, misfit, shown
 
 MOST_REPEATED = 1_000_000
 """Characters that the aliases of a YAML text may add to those that are written in it."""
@@ -64,16 +64,37 @@ def read_mapping(
     return {key.value: key.start_mark.line + 1 for key, _ in root.value}, config
 
 
-def check_mapping(content: Any, kind: Any, place: str) -> None:
-    """Check the mapping of a YAML file, or a part of it, against a dataclass.
+def check_mapping(content: Any, kind: type[T], place: str) -> T:
+    """Check the mapping of a YAML file, or a part of it, against a dataclass, and build that.
 
     Raises:
-        UserError: a key is missing or unknown, or a value has the wrong type.
+        UserError: a key is missing or unknown, also in a dataclass within, or a value has the wrong type.
     """
-    typed.read(content, kind, place)
-    known = [each.name for each in dataclasses.fields(kind)]
-    if unknown := [key for key in content if key not in known]:
-        raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(known)}")
+    built = typed.read(content, kind, place)
+    _check_keys(content, kind, place)
+    return built
+
+
+def _check_keys(content: Any, hint: Any, place: str) -> None:
+    """Check that the dataclasses within an annotation have all keys of the values that became them."""
+    inner = get_args(hint)
+    if get_origin(hint) is Annotated:
+        _check_keys(content, inner[0], place)
+    elif isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(content, dict):
+        hints = hints_of(hint)
+        if unknown := [key for key in content if key not in hints]:
+            raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(hints)}")
+        for key, value in content.items():
+            _check_keys(value, hints[key], f"{place}: {key}")
+    elif isinstance(content, list) and get_origin(hint) is list:
+        for number, value in enumerate(content):
+            _check_keys(value, inner[0], f"{place}[{number}]")
+    elif isinstance(content, dict) and get_origin(hint) is dict:
+        for key, value in content.items():
+            _check_keys(value, inner[1], f"{place}: {key}")
+    elif isinstance(hint, UnionType):
+        for member in inner:
+            _check_keys(content, member, place)
 
 
 def load_yaml(text: str) -> Any:

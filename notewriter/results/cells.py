@@ -19,8 +19,7 @@ from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
-from notewriter.results.grid import SEARCHED, Cell, Grid, indexes_of
-from notewriter.results.runs import Run
+from notewriter.results.paper_table import SEARCHED, Evaluated, PaperTable, indexes_of
 from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import contents
 
@@ -34,18 +33,18 @@ Repeated paragraphs, which IRCoT counts, are in an index once, and a malformed l
 
 
 def run_cells(
-    grid: Grid, cells: Sequence[Cell], output: Path, resume: ResumeArguments, command: Sequence[str] = ()
+    table: PaperTable, cells: Sequence[Evaluated], resume: ResumeArguments, command: Sequence[str] = ()
 ) -> dict[str, str]:
     """Evaluate and judge what is missing of the cells, those of one model after another.
 
     All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
 
-    Returns the reasons of the cells that failed, by `Cell.folder`.
+    Returns the reasons of the cells that failed, by `Evaluated.folder`.
     """
     failed: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def attempt(cell: Cell) -> Iterator[None]:
+    def attempt(cell: Evaluated) -> Iterator[None]:
         try:
             yield
         except UserError as error:
@@ -53,27 +52,27 @@ def run_cells(
             failed[cell.folder] = str(error)
 
     warned: set[tuple[str, str]] = set()
-    waiting: list[tuple[Cell, Evaluation]] = []
-    runs: dict[Path, Cell] = {}
+    waiting: list[tuple[Evaluated, Evaluation]] = []
+    runs: dict[Path, Evaluated] = {}
     for cell in cells:
         if cell.lacks:
             logger.warning("%s is skipped: %s", cell.name, cell.lacks)
             continue
         with attempt(cell):
             other = other_corpus(cell)
-            if other and (cell.benchmark, other) not in warned:
-                warned.add((cell.benchmark, other))
+            if other and (cell.column, other) not in warned:
+                warned.add((cell.column, other))
                 logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of(cell))
-        for number, folder in enumerate(folders(grid, output, cell), start=1):
+        for number, folder in cell.folders.items():
             # A sample after the first has draws of its own, so replies of its own to the same prompts.
-            cache = output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
+            cache = table.output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
             if folder not in runs:
                 runs[folder] = cell
                 with attempt(cell):
                     evaluation = checked(*cell.arguments(folder, cache))
                     if resume.retry_errors or not _is_finished(folder, evaluation):
                         waiting.append((cell, evaluation))
-    with keep(output / "logs"):
+    with keep(table.output / "logs"):
         for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
             if cell.folder not in failed:
                 with attempt(cell):
@@ -83,31 +82,19 @@ def run_cells(
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):
-                    models = by.models(output / "cache.sqlite")
+                    models = by.models(table.output / "cache.sqlite")
                     judge([folder], by.judgements, models, resume, CostArguments(), command=command)
     return failed
 
 
-def _by_model(waiting: Sequence[tuple[Cell, Evaluation]]) -> list[tuple[Cell, Evaluation]]:
+def _by_model(waiting: Sequence[tuple[Evaluated, Evaluation]]) -> list[tuple[Evaluated, Evaluation]]:
     """The evaluations of one model after another, in the order in which the models come first."""
     names = sorted(names_of(ModelArguments, of="model"))
-    by_model: dict[str, list[tuple[Cell, Evaluation]]] = {}
+    by_model: dict[str, list[tuple[Evaluated, Evaluation]]] = {}
     for cell, evaluation in waiting:
         model = repr([getattr(evaluation.models, name) for name in names])
         by_model.setdefault(model, []).append((cell, evaluation))
     return list(itertools.chain.from_iterable(by_model.values()))
-
-
-def folders(grid: Grid, output: Path, cell: Cell) -> list[Path]:
-    """The run folders of a cell's samples."""
-    root = output / "cells" / cell.folder
-    return [root, *(root.with_name(f"{root.name}-sample{n}") for n in range(2, grid.content.samples + 1))]
-
-
-def finished(grid: Grid, output: Path, cell: Cell) -> list[Run]:
-    """The finished runs of a cell's samples; empty unless all are there."""
-    runs = [Run(folder) for folder in folders(grid, output, cell) if (folder / "metrics.json").exists()]
-    return runs if len(runs) == grid.content.samples and not cell.lacks else []
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
@@ -127,7 +114,7 @@ def _summary(metrics: Metrics) -> str:
     return f"{metrics.name}: {metrics.questions} questions, {metrics.errors} errors, {scores}"
 
 
-def other_corpus(cell: Cell, *, sizes: bool = True) -> str:
+def other_corpus(cell: Evaluated, *, sizes: bool = True) -> str:
     """What a cell searches in place of the table's corpus or retriever; empty where it searches these.
 
     Args:
@@ -150,7 +137,7 @@ def other_corpus(cell: Cell, *, sizes: bool = True) -> str:
     return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
 
 
-def check_searched(grid: Grid, cells: Sequence[Cell], *, sizes: bool = True) -> None:
+def check_searched(table: PaperTable, cells: Sequence[Evaluated], *, sizes: bool = True) -> None:
     """Check that the corpora and indexes that are there already, and would not be made again, are those of the table.
 
     Args:
@@ -162,14 +149,14 @@ def check_searched(grid: Grid, cells: Sequence[Cell], *, sizes: bool = True) -> 
     """
     remedy = "move it away, or put those of the table elsewhere with --set indexes=FOLDER corpora=FOLDER"
     for cell in cells:
-        for folder in (folder for folder in indexes_of(cell.options) if folder in grid.indexes):
+        for folder in (folder for folder in indexes_of(cell.options) if folder in table.indexes):
             index = read_manifest(folder)
             if index and (other := other_corpus(cell, sizes=sizes)):
                 raise UserError(f"{folder}: is {other}; the table searches {corpus_of(cell)}; {remedy}")
-            name = grid.indexes[folder].corpus
-            made = Path(grid.corpora_folder) / name
+            name = table.indexes[folder].corpus
+            made = Path(table.corpora_folder) / name
             there = read_corpus_manifest(made)
-            source = grid.corpora[name].source or name
+            source = table.file.corpora[name].source or name
             if there and (found := there.get("settings", {}).get("source")) != source:
                 raise UserError(f"{made}: has documents of {found}; the table searches {source}; {remedy}")
             if there and index and there.get("passages") != index.get("passages"):
@@ -179,7 +166,7 @@ def check_searched(grid: Grid, cells: Sequence[Cell], *, sizes: bool = True) -> 
                 )
 
 
-def corpus_of(cell: Cell) -> str:
+def corpus_of(cell: Evaluated) -> str:
     """What the cell should search, in words; empty where that is not stated."""
     if cell.searched is None:
         return ""

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from notewriter.evaluation.statistics import (
 )
 from notewriter.ground.errors import UserError
 from notewriter.results.measures import by_question
-from notewriter.results.runs import Run
+from notewriter.results.runs import Run, Runs
 
 LEVEL = 0.05
 """The p-value, corrected, up to which a difference has an asterisk."""
@@ -180,10 +180,6 @@ def p_value_text(metric: str, p_value: float, at_floor: bool = False) -> str:
     if at_floor or p_value < 0.001:
         return f"<{max(1, math.ceil(p_value * 1000)) / 1000:.3f}"
     return f"{p_value:.3f}"
-
-
-Runs = Mapping[int | None, Run]
-"""Seed -> the run of a cell; the seed is None for a cell without seeds."""
 
 
 class Difference(NamedTuple):

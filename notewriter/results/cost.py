@@ -18,7 +18,7 @@ from notewriter.ground.records import Question
 from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
-from notewriter.results.grid import SEARCHED, Cell, Grid
+from notewriter.results.paper_table import SEARCHED, Evaluated, PaperTable
 from notewriter.results.table_file import Corpus, Model, TableJudge
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
@@ -69,17 +69,16 @@ def gpu_seconds(prompt_tokens: float, completion_tokens: float, billions: float)
 
 
 def cost_of(
-    grid: Grid, cells: Sequence[Cell], dry: DryRunArguments, output: Path, *, stand_ins: bool = False
+    table: PaperTable, cells: Sequence[Evaluated], dry: DryRunArguments, *, stand_ins: bool = False
 ) -> dict[str, CellCost]:
     """The cost of each distinct cell by its folder, whether it lacks a checkpoint or not.
 
     Where the question file has fewer questions than the paper took, the cost is that of the paper's number.
 
     Args:
-        grid: the table.
+        table: the table.
         cells: those of its cells whose costs are wanted.
         dry: how they are rehearsed.
-        output: where their folders would be.
         stand_ins: whether a made-up question and passages stand in for the files, which need not be there.
 
     Raises:
@@ -87,23 +86,23 @@ def cost_of(
     """
     distinct = {cell.folder: cell for cell in cells}
     return {
-        folder: _cost(grid, cell, dry, _stand_in(grid, cell) if stand_ins else _real(cell, output))
+        folder: _cost(table, cell, dry, _stand_in(table, cell) if stand_ins else _real(table, cell))
         for folder, cell in tqdm(distinct.items(), desc="rehearsing", unit="cell", leave=False)
     }
 
 
-def _real(cell: Cell, output: Path) -> tuple[Evaluation, int]:
+def _real(table: PaperTable, cell: Evaluated) -> tuple[Evaluation, int]:
     """A cell's evaluation with its files, and the number of questions that it counts for."""
     declared = cell.options.get("limit")
-    evaluation = checked(*cell.arguments(output / "cells" / cell.folder, output / "cache.sqlite"))
+    evaluation = checked(*cell.arguments(next(iter(cell.folders.values())), table.output / "cache.sqlite"))
     return evaluation, max(declared or 0, len(evaluation.questions))
 
 
-def _stand_in(grid: Grid, cell: Cell) -> tuple[Evaluation, int]:
+def _stand_in(table: PaperTable, cell: Evaluated) -> tuple[Evaluation, int]:
     """A cell's evaluation with a question of the usual length and passages of the corpus's usual length."""
     options = {key: each for key, each in cell.options.items() if key not in REPLACED}
     if METHODS[options["method"]].retrieves:
-        corpus = grid.corpora[cell.searched.corpus] if cell.searched else Corpus()
+        corpus = table.file.corpora[cell.searched.corpus] if cell.searched else Corpus()
         words = corpus.read or corpus.words
         reads_all = any("documents" in part for part in cell.options.get("retriever") or [])
         options["retriever"] = [{PASSAGES: words, "most": round(ALL_WORDS / words) if reads_all else MANY}]
@@ -124,7 +123,7 @@ def _stand_in(grid: Grid, cell: Cell) -> tuple[Evaluation, int]:
     return evaluation, _questions(cell)
 
 
-def _questions(cell: Cell) -> int:
+def _questions(cell: Evaluated) -> int:
     """How many questions a cell has: its limit, or all of the published file."""
     split = cell.options.get("split")
     source = BENCHMARKS[cell.options["dataset"]].source
@@ -133,7 +132,7 @@ def _questions(cell: Cell) -> int:
     return min(limits, default=SOME_QUESTIONS)
 
 
-def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, rehearsed: tuple[Evaluation, int]) -> CellCost:
+def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: tuple[Evaluation, int]) -> CellCost:
     evaluation, questions = rehearsed
 
     async def work(question: Question, resources: Resources) -> dict[str, Any]:
@@ -142,7 +141,7 @@ def _cost(grid: Grid, cell: Cell, dry: DryRunArguments, rehearsed: tuple[Evaluat
     # The tokenizer of a served model may not be here, and its tokens differ little from those of others.
     models = replace(evaluation.models, serve=None)
     estimate = rehearse(dry, models, evaluation.parts, evaluation.questions, work, {})
-    scale = grid.content.samples * questions / len(evaluation.questions)
+    scale = table.file.samples * questions / len(evaluation.questions)
     hours = money = 0.0
     for stage, roles in estimate["tokens"].items():
         for role, usage in roles.items():

@@ -3,37 +3,37 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.notes import Notes, read_notes, write_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import code_of, listed, read_run_record
+from notewriter.evaluation.controls import SENTENCES, SHOWN
+from notewriter.evaluation.notes import ANSWER, FACTS
 from notewriter.evaluation.statistics import holm
+from notewriter.experiments.compared import BEST
 from notewriter.experiments.files import filled
 from notewriter.experiments.run import Pipeline
-from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import is_yes_no, normalise
-from notewriter.pages.tables import Table, markdown
-from notewriter.results.compare import Difference, Runs, difference, p_value_text, paired
-from notewriter.results.experiment import BEST, Experiment, Primary
+from notewriter.pages.tables import Table
+from notewriter.results.compare import Difference, difference, p_value_text, paired
+from notewriter.results.experiment import Experiment, Place
 from notewriter.results.measures import Wanted, all_questions, measure, score
-from notewriter.results.note_controls import without_a_model
-from notewriter.results.origins import (
-    NOT_RUN,
-    evaluation_costs,
-    origins_of,
-    overlaps,
-    training_costs,
-)
+from notewriter.results.origins import NOT_RUN, evaluation_costs, origins_of, overlaps, training_costs
+from notewriter.results.page import Part, Section, as_markdown, write_markdown
 from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
-from notewriter.results.published import NONE, are_in, check_kept, notes_of, runs_of, with_passages
+from notewriter.results.published_notes import NONE, are_in, check_kept, notes_of, runs_of, with_passages
+from notewriter.results.runs import Runs
 from notewriter.results.shown_notes import questions_asked, side_by_side
+from notewriter.results.tables import comparison_table, grid_table
+from notewriter.results.without_a_model import against_controls, corrected_scores
 
 NO_SCORE = "–"
 """Of a run that has no such score, as without notes."""
@@ -95,7 +95,7 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: PageArgume
         published = read_notes(Path(arguments.from_notes))
         if arguments.index:
             published = with_passages(published, Path(arguments.index), experiment.metrics)
-        experiment = replace(experiment, published=runs_of(published))
+        experiment = experiment.with_published(runs_of(published))
     # What the page says of folders is kept as published where some are gone, or have other runs now.
     if are_in(of_folders, experiment):
         published = published._replace(sections=_of_folders(of_folders))
@@ -103,99 +103,79 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: PageArgume
     check_kept(file, experiment, notes)
     if notes.rows:
         write_notes(file, notes)
-    plots = plots_of(experiment, notes)
-    files = {name: f"{output.stem}-{name}.svg" for name in plots}
-    page = _page(experiment, pipeline, command, notes, file, files)
-    for name, plot in files.items():
-        jsonl.write_text(output.with_name(plot), [plots[name]])
-    jsonl.write_text(output, [page])
+    sections = _sections(experiment, notes, file) if any(experiment.runs.values()) else []
+    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
+    closing = f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs."
+    intro = [experiment.text.strip(), _how_far(experiment, command)]
+    write_markdown(output, experiment.title, intro, [*sections, Section("", "", [closing])])
     sys.stdout.write(f"{output}: written\n")
 
 
-def _page(
-    experiment: Experiment, pipeline: Pipeline, command: list[str], notes: Notes, file: Path, plots: dict[str, str]
-) -> str:
-    """The page in Markdown.
+def _how_far(experiment: Experiment, command: list[str]) -> str:
+    """From what the page is written, and how many of its runs there are."""
+    runs = [run for runs in experiment.runs.values() for run in runs.values()]
+    read = sorted({"published notes" if run.published is not None else FOLDERS for run in runs}) or [FOLDERS]
+    missing = [row for row in experiment.cells if row not in experiment.begun]
+    return (
+        f"Written from {' and '.join(read)} by `{shlex.join(command)}`; no number below is typed by hand. "
+        f"{len(runs)} of {len(experiment.planned)} evaluations are finished."
+    ) + (f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if runs and missing else "")
 
-    Args:
-        experiment: with its runs.
-        pipeline: the file's.
-        command: the line that writes the page.
-        notes: what the runs wrote.
-        file: where they are published.
-        plots: plot -> file.
+
+def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]:
+    """The sections of a page of which a run has finished; its notes are published in a file.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.
     """
-    finished = sum(map(len, experiment.runs.values()))
-    planned = sum(len(experiment.planned(*place)) for place in experiment.runs)
-    parts = [
-        f"# {experiment.title}",
-        experiment.text.strip(),
-        f"Written from {_sources(experiment)} by `{shlex.join(command)}`; "
-        f"no number below is typed by hand. {finished} of {planned} evaluations are finished." + _not_begun(experiment),
-    ]
-    sections = dict(notes.sections)
-    if finished:
-        parts += [
-            *_primary(experiment),
-            *_against_best(experiment),
-            "## Scores",
+    published = dict(notes.sections)
+    parts: dict[str, Sequence[Part]] = {
+        "Primary tests": _primary(experiment),
+        f"Against the {BEST}": _against_best(experiment),
+        "Scores": [
             "Means over seeds and questions with 95% bootstrap intervals over the questions, not over trainings; ± is "
             "the standard deviation over seeds.",
-            markdown([_scores(experiment, metric) for metric in experiment.metrics]),
-            _section(CONTROLS, sections.pop(CONTROLS, "")),
-            *_by_answer(experiment),
-            *(f"![{name}]({plot})" for name, plot in plots.items()),
-            *_differences(experiment),
-            *(["## Seeds", markdown([_by_seed(experiment, experiment.metrics[0])])] if experiment.seeds else []),
-            *side_by_side(experiment, notes),
-            "## Notes and questions",
+            *(_scores(experiment, metric) for metric in experiment.metrics),
+        ],
+        CONTROLS: [published.pop(CONTROLS, "")],
+        "": [*_by_answer(experiment), *plots_of(experiment, notes)],
+        "Differences": _differences(experiment),
+        "Seeds": [_by_seed(experiment, experiment.metrics[0])] if experiment.seeds else [],
+        "Notes side by side": side_by_side(experiment, notes),
+        "Notes and questions": [
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
             f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page "
             f"again without the run folders; with `--rows '{YOURS}'` and another `--output` too, it writes one with "
             "a further row, of your runs on the same questions.",
-            markdown([questions_asked(experiment, notes)]),
-            *(_section(heading, text) for heading, text in sections.items()),
-        ]
-    again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
-    parts.append(f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs.")
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _sources(experiment: Experiment) -> str:
-    """Where the page's runs were read."""
-    runs = [run for runs in experiment.runs.values() for run in runs.values()]
-    return (
-        " and ".join(sorted({"published notes" if run.published is not None else FOLDERS for run in runs})) or FOLDERS
-    )
-
-
-def _not_begun(experiment: Experiment) -> str:
-    """The cells without a run, which tables leave out."""
-    missing = [cell for cell in experiment.cells if cell not in experiment.begun]
-    return f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if missing else ""
-
-
-def _section(heading: str, text: str) -> str:
-    return f"## {heading}\n\n{text}" if text else ""
+            questions_asked(experiment, notes),
+        ],
+        **{heading: [text] for heading, text in published.items()},
+    }
+    return [Section("", heading, [each for each in of if each]) for heading, of in parts.items()]
 
 
 def _of_folders(experiment: Experiment) -> dict[str, str]:
     """What the page says of the run folders themselves, and of the passages: heading -> Markdown."""
-    origins = {cell: [origins_of(run.folder) for run in experiment.by_seed(cell).values()] for cell in experiment.begun}
-    folders = {cell: experiment.folders(cell) for cell in experiment.begun}
-    return {
-        CONTROLS: without_a_model(experiment),
-        "Pairs": markdown(pair_tables(experiment.pairs)) if experiment.pairs else "",
-        "Costs": "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they "
-        "are known; seconds of training are those since its last start, unknown if that had other code or another "
-        "machine. Evaluation is per question, over all sets; its seconds are those of waiting for the model, of "
-        "concurrent calls added up.\n\n" + markdown([training_costs(origins), evaluation_costs(folders)]),
-        "Overlap of training and evaluation questions": markdown([overlaps(origins.values())]),
+    origins = {row: [origins_of(run.folder) for run in experiment.by_seed(row).values()] for row in experiment.begun}
+    folders = {
+        row: [run.folder for of in experiment.sets for run in experiment.runs[row, of].values()]
+        for row in experiment.begun
+    }
+    parts: dict[str, Iterable[str | Table]] = {
+        CONTROLS: _beside_controls(experiment) if FACTS in experiment.metrics else [],
+        "Pairs": pair_tables(experiment.pairs) if experiment.pairs else [],
+        "Costs": [
+            "Training and rollouts are sums over everything that led to a model, a mean over the seeds where they are "
+            "known; seconds of training are those since its last start, unknown if that had other code or another "
+            "machine. Evaluation is per question, over all sets; its seconds are those of waiting for the model, of "
+            "concurrent calls added up.",
+            training_costs(origins),
+            evaluation_costs(folders),
+        ],
+        "Overlap of training and evaluation questions": [overlaps(origins.values())],
         "How it was run": _how([folder for each in folders.values() for folder in each]),
     }
+    return {heading: "\n\n".join(as_markdown(part) for part in of if part) for heading, of in parts.items()}
 
 
 def _caption(metric: str) -> str:
@@ -212,124 +192,115 @@ def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     return f"{mean}{deviation} {bounds}"
 
 
+def _sets(sets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The columns of a table: what each is called, and the set."""
+    return [(title, of) for of, title in sets.items()]
+
+
+def _rows(experiment: Experiment) -> list[tuple[str, str]]:
+    """The rows that have begun, each under its own name."""
+    return [(row, row) for row in experiment.begun]
+
+
 def _scores(experiment: Experiment, metric: str) -> Table:
-    """A score of every cell on every set."""
-    rows = [[cell, *(_shown(metric, experiment.runs[cell, of]) for of in experiment.sets)] for cell in experiment.begun]
-    return _caption(metric), ["cell", *experiment.sets.values()], rows
+    """A score of every row on every set."""
+
+    def text(row: str, of: str) -> str:
+        return _shown(metric, experiment.runs[row, of])
+
+    return grid_table(_caption(metric), "cell", _rows(experiment), _sets(experiment.sets), text)
 
 
 def _by_seed(experiment: Experiment, metric: str) -> Table:
-    """The mean score of every seed of every cell on every set."""
+    """The mean score of every seed of every row on every set."""
 
-    def shown(runs: Runs, seed: int | None) -> str:
+    def text(row: tuple[str, int | None], of: str) -> str:
+        name, seed = row
+        runs = experiment.runs[name, of]
         return _shown(metric, {seed: runs[seed]} if seed in runs else {}).partition(" [")[0]
 
     rows = [
-        [
-            cell if seed is None else f"{cell}, seed {seed}",
-            *(shown(experiment.runs[cell, of], seed) for of in experiment.sets),
-        ]
-        for cell in experiment.begun
-        for seed in experiment.by_seed(cell)
+        (row if seed is None else f"{row}, seed {seed}", (row, seed))
+        for row in experiment.begun
+        for seed in experiment.by_seed(row)
     ]
-    return _caption(metric), ["cell", *experiment.sets.values()], rows
+    return grid_table(_caption(metric), "cell", rows, _sets(experiment.sets), text)
 
 
 def _is_yes_or_no(prediction: Prediction) -> bool:
     return is_yes_no(prediction.answers)
 
 
-def _by_answer(experiment: Experiment) -> list[str]:
+def _by_answer(experiment: Experiment) -> list[Part]:
     """The first score apart for questions answered by yes or no and for the others; empty if no set has both kinds."""
     metric = experiment.metrics[0]
-    columns: list[tuple[str, str, Wanted]] = []
+    columns: list[tuple[str, tuple[str, Wanted]]] = []
     always_no = []
     for of, title in experiment.sets.items():
-        runs = [run for cell in experiment.cells for run in experiment.runs[cell, of].values()]
+        runs = [run for row in experiment.cells for run in experiment.runs[row, of].values()]
         asked = {id: each for run in runs for id, each in run.predictions.items() if each.answers}
         closed = sum(map(_is_yes_or_no, asked.values()))
         if 0 < closed < len(asked):
             columns += [
-                (of, f"{title}: {closed} yes or no", _is_yes_or_no),
-                (of, f"{title}: {len(asked) - closed} other", lambda each: not _is_yes_or_no(each)),
+                (f"{title}: {closed} yes or no", (of, _is_yes_or_no)),
+                (f"{title}: {len(asked) - closed} other", (of, lambda each: not _is_yes_or_no(each))),
             ]
         if asked:
             right = sum(normalise(each.answers[0]) == "no" for each in asked.values())
             always_no.append(f"{right / len(asked):.2f} on {title}")
     if not columns:
         return []
-    rows = [
-        [cell, *(_shown(metric, experiment.runs[cell, of], wanted) for of, _, wanted in columns)]
-        for cell in experiment.begun
-    ]
+
+    def text(row: str, column: tuple[str, Wanted]) -> str:
+        of, wanted = column
+        return _shown(metric, experiment.runs[row, of], wanted)
+
     return [
         "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
         f"Always answering “no” has an exact match of {', '.join(always_no)}.",
-        markdown([(f"{_caption(metric)} by the gold answer", ["cell", *(title for _, title, _ in columns)], rows)]),
+        grid_table(f"{_caption(metric)} by the gold answer", "cell", _rows(experiment), columns, text),
     ]
 
 
-def _primary(experiment: Experiment) -> list[str]:
+def _primary(experiment: Experiment) -> list[Part]:
     """The tests that the file names, with p-values corrected for all of them, whether they have run or not."""
     if not experiment.primary:
         return []
-    sets = [of for of in experiment.sets if of != experiment.chosen_on]
-    tests = [(test, of) for test in experiment.primary for of in test.sets or sets]
-    found = [_tested(experiment, test, of) for test, of in tests]
+    named = [(each, of) for each in experiment.primary for of in each.sets or experiment.tested]
+    tests = []
+    for test, of in named:
+        first, second = test.compare
+        control = experiment.best_control(test.metric) if first == BEST else first
+        runs = experiment.runs.get((control, of), {}), experiment.runs[second, of]
+        called = f"{BEST} ({control})" if first == BEST and control else first
+        name = f"{test.metric}: {called} → {second}, {experiment.sets[of]}"
+        tests.append((name, test.metric, difference(test.metric, *runs), _why_not(*runs)))
     # A test that has not run yet counts as one without a difference.
-    p_values = holm([each.found.p_value if each else 1.0 for _, each, _ in found])
-    rows = []
-    for (test, of), (first, each, why), p_value in zip(tests, found, p_values, strict=True):
-        name = f"{test.metric}: {first} → {test.compare[1]}, {experiment.sets[of]}"
-        rows.append([name, *(_tested_row(test.metric, each, p_value) if each else ["", "", why, "", "", "", ""])])
+    p_values = holm([each.found.p_value if each else 1.0 for _, _, each, _ in tests])
+    rows = [
+        [name, *(_tested_row(metric, each, p_value) if each else ["", "", why, "", "", "", ""])]
+        for (name, metric, each, why), p_value in zip(tests, p_values, strict=True)
+    ]
     header = ["test", "before", "after", "difference", "p", "seeds as unit", "p over seeds", "seeds x questions"]
     return [
-        "## Primary tests",
         f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
         "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
         "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
-        markdown([("Primary tests", header, rows)]),
+        ("Primary tests", header, rows),
     ]
 
 
-def _against_best(experiment: Experiment) -> list[str]:
-    """Every cell minus the best control, in the scores that are compared with it; empty without controls."""
-    sets = {of: title for of, title in experiment.sets.items() if of != experiment.chosen_on}
-
-    def table(caption: str, gains: Mapping[tuple[str, str], Difference], metric: str, heads: Sequence[str]) -> Table:
-        rows = [
-            [cell, *(_difference(metric, gains[cell, of]) if (cell, of) in gains else NOT_RUN for of in sets)]
-            for cell in experiment.begun
-            if cell not in experiment.controls
-        ]
-        return caption, ["cell", *heads], rows
-
-    chosen, highest = [], []
-    for metric, gains in experiment.gains.items():
-        chosen.append(
-            table(
-                f"{_caption(metric)} minus that of {experiment.best_control(metric)}", gains, metric, [*sets.values()]
-            )
-        )
-        heads = [f"{title}: {experiment.highest_control(metric, of) or NOT_RUN}" for of, title in sets.items()]
-        highest.append(
-            table(
-                f"{_caption(metric)} minus that of the highest control on the set",
-                experiment.gains_over_highest[metric],
-                metric,
-                heads,
-            )
-        )
-    if not chosen:
-        return []
+def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
+    places = measure(metric).metric.decimals
+    over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
     return [
-        f"## Against the {BEST}",
-        f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
-        markdown(chosen),
-        "The same minus the control that is highest on the set itself, named above the column. The highest of "
-        f"{len(experiment.controls)} on the questions that it is compared on is a little too good, so this favours it.",
-        markdown(highest),
+        *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
+        _difference(metric, each) + (" *" if p_value < 0.05 else ""),
+        p_value_text(metric, p_value),
+        over_seeds.text(places, "+") if over_seeds else "one seed",
+        "" if p_over_seeds is None else p_value_text(metric, p_over_seeds),
+        f"{each.seeds} x {each.questions}",
     ]
 
 
@@ -351,55 +322,67 @@ def _choice(experiment: Experiment) -> str:
     return f" The {BEST} in a score is the highest of {names} on {experiment.sets[experiment.chosen_on]}."
 
 
-def _tested(experiment: Experiment, test: Primary, of: str) -> tuple[str, Difference | None, str]:
-    """What a primary test compares with on a set, what it found, and if nothing, why."""
-    first, second = test.compare
-    if first == BEST:
-        best = experiment.best_control(test.metric)
-        first = f"{BEST} ({best})" if best else BEST
-    else:
-        best = first
-    if not best:
-        return first, None, NOT_RUN
-    runs = experiment.runs[best, of], experiment.runs[second, of]
-    return first, difference(test.metric, *runs), _why_not(*runs)
+def _against_best(experiment: Experiment) -> list[Part]:
+    """Every row minus the best control, in the scores that are compared with it; empty without controls."""
+    if not experiment.gains:
+        return []
+    rows = [(row, row) for row in experiment.begun if row not in experiment.controls]
 
+    def text(metric: str, gains: Mapping[Place, Difference], row: str, of: str) -> str:
+        return _difference(metric, gains[row, of]) if (row, of) in gains else NOT_RUN
 
-def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
-    places = measure(metric).metric.decimals
-    over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
+    def heads(metric: str) -> list[tuple[str, str]]:
+        highest = {of: experiment.highest_control(metric, of) or NOT_RUN for of in experiment.tested}
+        return [(f"{title}: {highest[of]}", of) for of, title in experiment.tested.items()]
+
     return [
-        *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
-        _difference(metric, each) + (" *" if p_value < 0.05 else ""),
-        p_value_text(metric, p_value),
-        over_seeds.text(places, "+") if over_seeds else "one seed",
-        "" if p_over_seeds is None else p_value_text(metric, p_over_seeds),
-        f"{each.seeds} x {each.questions}",
+        f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
+        *(
+            grid_table(
+                f"{_caption(metric)} minus that of {experiment.best_control(metric)}",
+                "cell",
+                rows,
+                _sets(experiment.tested),
+                partial(text, metric, gains),
+            )
+            for metric, gains in experiment.gains.items()
+        ),
+        "The same minus the control that is highest on the set itself, named above the column. The highest of "
+        f"{len(experiment.controls)} on the questions that it is compared on is a little too good, so this favours it.",
+        *(
+            grid_table(
+                f"{_caption(metric)} minus that of the highest control on the set",
+                "cell",
+                rows,
+                heads(metric),
+                partial(text, metric, gains),
+            )
+            for metric, gains in experiment.gains_over_highest.items()
+        ),
     ]
 
 
-def _differences(experiment: Experiment) -> list[str]:
+def _differences(experiment: Experiment) -> list[Part]:
     """In every score on every set, the difference of each pair of cells to compare; empty if none has begun."""
-    pairs = [pair for pair in experiment.compare if {*pair} <= {*experiment.begun}]
+    pairs = [(f"{one} → {other}", (one, other)) for one, other in experiment.compare]
+    pairs = [(name, pair) for name, pair in pairs if {*pair} <= {*experiment.begun}]
     if not pairs:
         return []
 
-    def shown(metric: str, *runs: Runs) -> str:
-        if not (each := difference(metric, *runs)):
-            return _why_not(*runs)
+    def text(metric: str, pair: tuple[str, str], of: str) -> str:
+        before, after = (experiment.runs[row, of] for row in pair)
+        each = difference(metric, before, after)
+        if each is None:
+            return _why_not(before, after)
         return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
 
-    def row(metric: str, first: str, second: str) -> list[str]:
-        runs = [(experiment.runs[first, of], experiment.runs[second, of]) for of in experiment.sets]
-        return [f"{first} → {second}", *(shown(metric, *both) for both in runs)]
-
-    header = ["cells", *experiment.sets.values()]
-    tables = [(_caption(metric), header, [row(metric, *pair) for pair in pairs]) for metric in experiment.metrics]
     return [
-        "## Differences",
         "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds and "
         "questions together, of which there are as many as the brackets say.",
-        markdown(tables),
+        *(
+            grid_table(_caption(metric), "cells", pairs, _sets(experiment.sets), partial(text, metric))
+            for metric in experiment.metrics
+        ),
     ]
 
 
@@ -415,7 +398,40 @@ def _why_not(before: Runs, after: Runs) -> str:
     return NO_SCORE if paired(before, after) else "no seed in common"
 
 
-def _how(folders: Sequence[Path]) -> str:
+def _beside_controls(experiment: Experiment) -> list[str | Table]:
+    """The facts and answers in notes beside those in notes without a model; empty before the first run with notes."""
+    tables: list[str | Table] = []
+    missing: list[str] = []
+    for of, title in experiment.sets.items():
+        beside = {}
+        for row in experiment.cells:
+            try:
+                beside[row] = corrected_scores(against_controls([*experiment.runs[row, of].values()]))
+            except UserError as error:
+                missing.append(f"- {row}, {title}: not shown; {error}")
+        for metric in (FACTS, ANSWER):
+            rows = [
+                (f"{row}, {control}", metric, against[control][metric])
+                for row, against in beside.items()
+                for control in SHOWN
+                if metric in against.get(control, {})
+            ]
+            sides = ("without a model", "the cell's notes")
+            if rows:
+                tables.append(comparison_table(f"{_caption(metric)}, {title}", rows, sides))
+    if not tables and not missing:
+        return []
+    rules = "; ".join(f"`{name}`: {SENTENCES[name]}" for name in SHOWN)
+    return [
+        "Sentences of the passages that each cell retrieved, cut at as many words as its note of the question; "
+        f"{rules}. Differences are the cell's notes minus these, paired by question; p is corrected in each cell "
+        "(Holm). More words hold more facts whoever wrote them, so this is the comparison at equal words.",
+        *tables,
+        "\n".join(missing),
+    ]
+
+
+def _how(folders: Sequence[Path]) -> list[str | Table]:
     """Code, machine and settings of the evaluations."""
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
@@ -426,4 +442,4 @@ def _how(folders: Sequence[Path]) -> str:
     settings = "".join(read_metrics(folder / "metrics.json").config_hash for folder in folders)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
     hashes = f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
-    return "\n\n".join(filter(None, ["\n".join(dict.fromkeys(starts)), hashes]))
+    return ["\n".join(dict.fromkeys(starts)), hashes]

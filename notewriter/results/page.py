@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -10,8 +11,16 @@ from notewriter.ground import jsonl
 from notewriter.pages import tables, write_page
 from notewriter.pages.tables import Table
 
-Part = str | Table
-"""A paragraph, a table, or a plot: SVG as `Markup`."""
+
+class Plot(NamedTuple):
+    """A plot: its name among those of the page, and the SVG."""
+
+    name: str
+    svg: str
+
+
+Part = str | Table | Plot
+"""A paragraph, in Markdown where the page is; what HTML pages alone have is `Markup`."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class Section:
 
     Attributes:
         id: its place on the page.
-        title: its heading.
+        title: its heading; empty for parts that belong to no heading.
         parts: what is in it; a section without parts is left out.
         beside: whether its tables and plots stand side by side where the page is wide.
         as_text: whether it is in Markdown and LaTeX too.
@@ -67,7 +76,9 @@ def write(
 
 def _html(part: Part, texts: int) -> Markup:
     if isinstance(part, Markup):
-        return Markup('<div class="plot">{}</div>').format(part)
+        return part
+    if isinstance(part, Plot):
+        return Markup('<div class="plot">{}</div>').format(Markup(part.svg))
     if isinstance(part, str):
         return Markup('<p class="soft">{}</p>').format(part)
     caption, _, rows = part
@@ -84,15 +95,19 @@ def write_markdown(output: Path, title: str, intro: Sequence[str], sections: Seq
     text = [f"# {title}", *intro]
     for section in sections:
         if section.as_text and section.parts:
-            text.append(f"## {section.title}")
+            text += [f"## {section.title}"] if section.title else []
             for part in section.parts:
-                if isinstance(part, Markup):
-                    image = output.with_name(f"{output.stem}-{section.id}.svg")
-                    jsonl.write_text(image, [part])
-                    text.append(f"![{section.title}]({image.name})")
+                if isinstance(part, Plot):
+                    jsonl.write_text(image := output.with_name(f"{output.stem}-{part.name}.svg"), [part.svg])
+                    text.append(f"![{part.name}]({image.name})")
                 else:
-                    text.append(part if isinstance(part, str) else tables.markdown([part]).rstrip("\n"))
+                    text.append(as_markdown(part))
     jsonl.write_text(output, ["\n\n".join(text) + "\n"])
+
+
+def as_markdown(part: str | Table) -> str:
+    """A paragraph or a table in Markdown."""
+    return part if isinstance(part, str) else tables.markdown([part]).rstrip("\n")
 
 
 def write_latex(output: Path, sections: Sequence[Section]) -> None:
@@ -101,5 +116,7 @@ def write_latex(output: Path, sections: Sequence[Section]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    shown = [part for section in sections if section.as_text for part in section.parts if not isinstance(part, str)]
+    shown = [
+        part for section in sections if section.as_text for part in section.parts if not isinstance(part, str | Plot)
+    ]
     jsonl.write_text(output, [tables.latex(shown)])

@@ -4,23 +4,25 @@ from statistics import fmean
 
 from notewriter.artifacts.notes import Notes
 from notewriter.evaluation.notes import FACTS, note_quality
+from notewriter.experiments.compared import BEST
 from notewriter.ground.records import Question
 from notewriter.ground.text import first_words, words_in
 from notewriter.pages import charts
-from notewriter.results.experiment import BEST, Experiment
+from notewriter.results.experiment import Experiment
 from notewriter.results.measures import CURVE, measure, score
+from notewriter.results.page import Plot
 
 PLOTS = 2
 """How many of the metrics that are shares have a plot of their own, from the first on; its axis ends at 1."""
 
 
-def plots_of(experiment: Experiment, notes: Notes) -> dict[str, str]:
-    """Name -> plot: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
+def plots_of(experiment: Experiment, notes: Notes) -> list[Plot]:
+    """The plots: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
     shares = [metric for metric in experiment.metrics if measure(metric).metric.share]
     each = {f"gain-{metric}": gains(experiment, metric) for metric in experiment.gains}
     each = each or {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
     plots = {"curves": curves(experiment), "words": facts_over_words(experiment, notes), **each}
-    return {name: plot for name, plot in plots.items() if plot}
+    return [Plot(name, plot) for name, plot in plots.items() if plot]
 
 
 def scores(experiment: Experiment, metric: str) -> str:

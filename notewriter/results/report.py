@@ -25,7 +25,7 @@ from notewriter.models.roles import ModelArguments
 from notewriter.pages import packed
 from notewriter.results.checkpoints import curves
 from notewriter.results.measures import measured
-from notewriter.results.page import Section, write, write_latex, write_markdown
+from notewriter.results.page import Plot, Section, write, write_latex, write_markdown
 from notewriter.results.retrieval import retrieval_tables
 from notewriter.results.runs import Run, read_runs
 from notewriter.results.sections import sections_of
@@ -125,7 +125,8 @@ def write_report(
             best = best_checkpoint.BEST_CHECKPOINT.read(folder / best_checkpoint.NAME)
             of_runs += [folder / Path(each.checkpoint).name for each in best.checkpoints]
             title = f"Checkpoints in {folder}: the best is {Path(best.checkpoint).name}, {best.score.text()}"
-            others.append(Section(f"checkpoints-{len(others)}", title, [Markup(curves(folder))]))
+            name = f"checkpoints-{len(others)}"
+            others.append(Section(name, title, [Plot(name, curves(folder))]))
         elif (folder / retrieval.NAME).is_file():
             tables = retrieval_tables(retrieval.RETRIEVAL.read(folder / retrieval.NAME))
             others.append(Section(f"retrieval-{len(others)}", f"Retrieval in {folder}", tables))

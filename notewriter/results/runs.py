@@ -167,6 +167,10 @@ class Run:
         return of.retrievals < of.gold_documents if counts else None
 
 
+Runs = Mapping[int | None, Run]
+"""Seed -> the run of a cell; the seed is None for a cell without seeds."""
+
+
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """The runs of a page; each is labelled with its name, or with its folder where two have the same name.
 

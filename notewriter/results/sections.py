@@ -15,10 +15,10 @@ from notewriter.evaluation.notes import WORDS
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.pages.charts import Dot, Panel, intervals, panels
-from notewriter.pages.tables import Cell, Table, html
+from notewriter.pages.tables import Cell, Table
 from notewriter.results.compare import Comparison, compare_uncorrected, corrected
 from notewriter.results.measures import headline, measured, shares
-from notewriter.results.page import Part, Section
+from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table, named, sign
 from notewriter.results.verdict import verdict
@@ -63,7 +63,7 @@ def sections_of(runs: Sequence[Run]) -> tuple[list[str], list[Section]]:
     metric = metric_named(headline(runs) or "")
     kinds_table, costs_table = kinds(runs), stage_costs(runs)
     sections = [
-        Section("runs", "Runs", [_overview(runs)], as_text=False),
+        Section("runs", "Runs", [_overview(runs)], as_text=False, texts=7),
         Section("scores", "Scores", [scores(runs, compared), *interval_chart(runs)], beside=True),
         Section("differences", f"Differences from {runs[0].label}", _differences(compared, runs), beside=True),
         Section("without", "Without a model", without_a_model(runs, beside)),
@@ -84,7 +84,7 @@ def _beside(run: Run) -> Beside:
         return Beside({}, {}, str(error))
 
 
-def _overview(runs: Sequence[Run]) -> Markup:
+def _overview(runs: Sequence[Run]) -> Table:
     """A row for each run: what was evaluated on what, with its whole configuration."""
     header = [
         "Run", "Dataset", "Method", "Model", "Scored by the rules of",
@@ -105,7 +105,7 @@ def _overview(runs: Sequence[Run]) -> Markup:
                 Cell(errors, Markup('<span class="sure loss">{}</span>').format(errors)) if of.errors else errors,
             ]
         )
-    return Markup('<div class="scroll">{}</div>').format(html(("", header, rows), 7))
+    return "", header, rows
 
 
 def differences(runs: Sequence[Run]) -> list[AgainstFirst]:
@@ -271,7 +271,7 @@ def stage_costs(runs: Sequence[Run]) -> Table:
     return "", header, rows
 
 
-def interval_chart(runs: Sequence[Run]) -> list[Markup]:
+def interval_chart(runs: Sequence[Run]) -> list[Part]:
     """A group for each metric that is a share, with a dot and its interval for each run; none without any."""
     groups = {
         metric_named(metric).label: [
@@ -280,10 +280,12 @@ def interval_chart(runs: Sequence[Run]) -> list[Markup]:
         for metric in shares(runs)
     }
     label = "Mean of each score by run, with its 95% interval; the numbers are in the table of scores"
-    return [Markup(intervals(label, groups, "Mean over the questions, with its 95% interval"))] if groups else []
+    return (
+        [Plot("scores", intervals(label, groups, "Mean over the questions, with its 95% interval"))] if groups else []
+    )
 
 
-def expense_chart(runs: Sequence[Run]) -> list[Markup]:
+def expense_chart(runs: Sequence[Run]) -> list[Part]:
     """The headline score against each of `EXPENSES`, with a dot for each run; none without a headline score."""
     metric = headline(runs)
     if metric is None:
@@ -298,7 +300,7 @@ def expense_chart(runs: Sequence[Run]) -> list[Markup]:
                 dots.append(_dot(run, interval)._replace(x=cost, text=text))
         shown.append(Panel(metric_named(metric).label, dots=dots, axis=axis))
     label = f"{metric_named(metric).label} of each run with its 95% interval, against: {', '.join(EXPENSES)}"
-    return [Markup(panels(label, shown, columns=2))]
+    return [Plot("expenses", panels(label, shown, columns=2))]
 
 
 def _dot(run: Run, interval: Interval) -> Dot:

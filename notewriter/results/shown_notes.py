@@ -41,7 +41,6 @@ def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
     if not parts:
         return []
     return [
-        "## Notes side by side",
         f"On the {len(parts)} questions of {experiment.sets[of]} whose ids have the smallest SHA-256: "
         f"the question, its gold answer, and the cells' notes, each with its score ({metric}), "
         "of the first seed if there are several.",

@@ -23,9 +23,8 @@ from notewriter.ground.releases import File, Release
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
-from notewriter.results.cells import folders as cell_folders
 from notewriter.results.cost import DECODE, PREFILL, CellCost, gpu_seconds
-from notewriter.results.grid import Cell, Grid, indexes_of
+from notewriter.results.paper_table import Evaluated, PaperTable, indexes_of
 from notewriter.retrieval.published import INDEXES
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
@@ -116,57 +115,55 @@ class Step:
 
 
 def steps_of(
-    grid: Grid,
-    cells: Sequence[Cell],
+    table: PaperTable,
+    cells: Sequence[Evaluated],
     costs: Mapping[str, CellCost],
-    output: Path,
-    table: Sequence[str],
+    command: Sequence[str],
     *,
     check: bool = True,
 ) -> list[Step]:
     """The steps of some cells, in an order in which they can be done.
 
     Args:
-        grid: the table.
-        cells: those that can run (`Cell.lacks` is empty).
+        table: the table.
+        cells: those that can run (`Evaluated.lacks` is empty).
         costs: the cost of each by its folder.
-        output: where the folders of the cells are.
-        table: the command that evaluates cells and writes the page, without `--cells`.
+        command: the one that evaluates cells and writes the page, without `--cells`.
         check: whether files that are not the published ones are refused.
 
     Raises:
         UserError: an index cannot be made: its corpus, encoder or vectors are unknown.
     """
-    folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(grid, cell)))
-    searched = list(dict.fromkeys(grid.indexes[folder].corpus for folder in folders))
+    folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(table, cell)))
+    searched = list(dict.fromkeys(table.indexes[folder].corpus for folder in folders))
     fetched: dict[str, Step] = {}
     for step in (
         *(step for cell in cells for step in _dataset(cell)),
-        *(_source(grid, corpus) for corpus in searched),
-        *(_vectors(vectors) for folder in folders if (vectors := grid.indexes[folder].vectors)),
-        *(step for cell in cells for step in _models(grid, cell)),
+        *(_source(table, corpus) for corpus in searched),
+        *(_vectors(vectors) for folder in folders if (vectors := table.indexes[folder].vectors)),
+        *(step for cell in cells for step in _models(table, cell)),
     ):
         # One after another: some share a folder, and all share the line.
         after = list(fetched)[-1:]
-        command = step.command if check else [*step.command, "--check", "false"]
-        fetched.setdefault(step.title, replace(step, command=command, after=after))
-    built = [_corpus(grid, name) for name in searched] + [_index(grid, folder) for folder in folders]
-    by_model: dict[str, list[Cell]] = {}
+        checked = step.command if check else [*step.command, "--check", "false"]
+        fetched.setdefault(step.title, replace(step, command=checked, after=after))
+    built = [_corpus(table, name) for name in searched] + [_index(table, folder) for folder in folders]
+    by_model: dict[str, list[Evaluated]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
-    evaluated = [_evaluation(grid, some, costs, output, table) for some in by_model.values()]
+    evaluated = [_evaluation(table, some, costs, command) for some in by_model.values()]
     page = Step(
         title="write the table",
-        command=[*table, *_selection(grid, cells)],
+        command=[*command, *_selection(table, cells)],
         after=[step.title for step in evaluated],
         needs=Needs(cpus=2, memory_gb=8),
     )
     return [*fetched.values(), *built, *evaluated, page]
 
 
-def _indexes(grid: Grid, cell: Cell) -> list[str]:
+def _indexes(table: PaperTable, cell: Evaluated) -> list[str]:
     """The folders of the table's own indexes that a cell searches."""
-    return [folder for folder in indexes_of(cell.options) if folder in grid.indexes]
+    return [folder for folder in indexes_of(cell.options) if folder in table.indexes]
 
 
 def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> Step:
@@ -179,7 +176,7 @@ def _fetch(kind: str, name: str, release: Release, files: Iterable[File], option
     )
 
 
-def _dataset(cell: Cell) -> Iterator[Step]:
+def _dataset(cell: Evaluated) -> Iterator[Step]:
     """The questions of a cell; nothing where they are in a file of the user's."""
     name, split = cell.options["dataset"], cell.options.get("split")
     if "path" not in cell.options:
@@ -193,9 +190,9 @@ def _questions(name: str, split: str | None) -> Step:
     return _fetch("dataset", name, release, release.of_split(split), ["--split", split])
 
 
-def _source(grid: Grid, name: str) -> Step:
+def _source(table: PaperTable, name: str) -> Step:
     """The documents of a corpus."""
-    corpus = grid.corpora[name]
+    corpus = table.file.corpora[name]
     if corpus.dataset:
         return _questions(corpus.dataset, corpus.questions)
     source = corpus.source or name
@@ -208,16 +205,16 @@ def _vectors(name: str) -> Step:
     return _fetch("index", name, release, release.files)
 
 
-def _models(grid: Grid, cell: Cell) -> Iterator[Step]:
+def _models(table: PaperTable, cell: Evaluated) -> Iterator[Step]:
     """The encoders, rerankers and served models of a cell, as far as they are on the Hub."""
-    encoders = [grid.indexes[folder].encoder for folder in _indexes(grid, cell)]
+    encoders = [table.indexes[folder].encoder for folder in _indexes(table, cell)]
     rerankers = [part.get("rerank") for part in cell.options.get("retriever") or []]
     sizes = {
-        name: grid.encoders[name].gigabytes if name in grid.encoders else None
+        name: table.file.encoders[name].gigabytes if name in table.file.encoders else None
         for name in [*encoders, *rerankers]
         if name
     }
-    for name, billions in _served(grid, cell).items():
+    for name, billions in _served(table, cell).items():
         # Two bytes a parameter.
         sizes[name] = 2 * billions if billions else None
     for name, gigabytes in sizes.items():
@@ -242,9 +239,9 @@ def _cached(name: str) -> list[str]:
     return []
 
 
-def _served(grid: Grid, cell: Cell) -> dict[str, float | None]:
+def _served(table: PaperTable, cell: Evaluated) -> dict[str, float | None]:
     """The models that are served for a cell, with their parameters in billions, if these are known."""
-    known = not grid.substitutes.model
+    known = not table.substitutes.model
     roles = {"policy": cell.options, **cell.options.get("models", {})}
     served = {each["serve"]: cell.plays.billions_of(role) for role, each in roles.items() if each.get("serve")}
     if cell.judge and cell.judge.judgements and (judge := cell.judge.options.get("serve")):
@@ -252,7 +249,7 @@ def _served(grid: Grid, cell: Cell) -> dict[str, float | None]:
     return {name: billions if known else None for name, billions in served.items()}
 
 
-def _gpus(cell: Cell) -> int:
+def _gpus(cell: Evaluated) -> int:
     """The GPUs of the servers of a cell; the judge's start when the others have ended."""
     general = cell.options.get("serve_options", {})
     roles = [cell.options, *cell.options.get("models", {}).values()]
@@ -262,22 +259,22 @@ def _gpus(cell: Cell) -> int:
     return max(sum(sizes.values()) * int(cell.options.get("replicas", 1)), judging)
 
 
-def _passages(grid: Grid, name: str) -> int:
+def _passages(table: PaperTable, name: str) -> int:
     """How many passages a corpus has.
 
     Raises:
         UserError: nobody states it.
     """
-    if passages := grid.corpora[name].passages:
+    if passages := table.file.corpora[name].passages:
         return passages
     if name not in PUBLISHED:
-        raise UserError(f"{grid.path}: corpora: {name}: has no `passages`, and nobody states them; add about how many")
+        raise UserError(f"{table.path}: corpora: {name}: has no `passages`, and nobody states them; add about how many")
     return PUBLISHED[name].documents
 
 
-def _corpus(grid: Grid, name: str) -> Step:
-    corpus, folder = grid.corpora[name], f"{grid.corpora_folder}/{name}"
-    words = _passages(grid, name) * corpus.words
+def _corpus(table: PaperTable, name: str) -> Step:
+    corpus, folder = table.file.corpora[name], f"{table.corpora_folder}/{name}"
+    words = _passages(table, name) * corpus.words
     command = ["notewriter", "corpus", "--source", corpus.source or name]
     if corpus.dataset:
         command += ["--dataset", corpus.dataset]
@@ -286,7 +283,7 @@ def _corpus(grid: Grid, name: str) -> Step:
     return Step(
         title=f"make corpus {name}",
         command=[*command, "--output_dir", folder],
-        after=[_source(grid, name).title],
+        after=[_source(table, name).title],
         result=[f"{folder}/manifest.json"],
         needs=Needs(cpus=2, memory_gb=4),
         hours=words / WORDS_A_SECOND / 3600,
@@ -294,10 +291,17 @@ def _corpus(grid: Grid, name: str) -> Step:
     )
 
 
-def _index(grid: Grid, folder: str) -> Step:
-    index = grid.indexes[folder]
-    passages, words = _passages(grid, index.corpus), grid.corpora[index.corpus].words
-    command = ["notewriter", "index", "--path", f"{grid.corpora_folder}/{index.corpus}/corpus.jsonl", "--index", folder]
+def _index(table: PaperTable, folder: str) -> Step:
+    index = table.indexes[folder]
+    passages, words = _passages(table, index.corpus), table.file.corpora[index.corpus].words
+    command = [
+        "notewriter",
+        "index",
+        "--path",
+        f"{table.corpora_folder}/{index.corpus}/corpus.jsonl",
+        "--index",
+        folder,
+    ]
     after = [f"make corpus {index.corpus}"]
     if index.encoder is None:
         needs = Needs(cpus=2, memory_gb=math.ceil(1 + passages * BM25_GB))
@@ -314,7 +318,7 @@ def _index(grid: Grid, folder: str) -> Step:
             after.append(f"fetch index {index.vectors}")
             needs, hours = Needs(cpus=4, memory_gb=16), disk / COPIED_A_SECOND / 3600
         else:
-            billions = choose("encoder", index.encoder, grid.encoders).billions
+            billions = choose("encoder", index.encoder, table.file.encoders).billions
             hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, billions) / 3600
             needs = Needs(gpus=8 if hours > 8 else 1)
             hours /= needs.gpus
@@ -330,47 +334,47 @@ def _index(grid: Grid, folder: str) -> Step:
 
 
 def _evaluation(
-    grid: Grid, cells: Sequence[Cell], costs: Mapping[str, CellCost], output: Path, table: Sequence[str]
+    table: PaperTable, cells: Sequence[Evaluated], costs: Mapping[str, CellCost], command: Sequence[str]
 ) -> Step:
     """The cells of one model, which share a server."""
-    needed = [step.title for cell in cells for step in (*_dataset(cell), *_models(grid, cell))]
-    needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(grid, cell)]
+    needed = [step.title for cell in cells for step in (*_dataset(cell), *_models(table, cell))]
+    needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(table, cell)]
     gpus = max(map(_gpus, cells))
     # An exact search reads all vectors, which should stay in memory.
     vectors = [
-        _passages(grid, grid.indexes[folder].corpus) * VECTOR_BYTES / GB
+        _passages(table, table.indexes[folder].corpus) * VECTOR_BYTES / GB
         for cell in cells
-        for folder in _indexes(grid, cell)
-        if grid.indexes[folder].encoder
+        for folder in _indexes(table, cell)
+        if table.indexes[folder].encoder
     ]
     paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
     # With a judgement begun, nothing but its command tells whether it is finished.
     results = [] if any(cell.judge and cell.judge.judgements for cell in cells) else cells
     return Step(
         title=f"evaluate {cells[0].model}",
-        command=[*table, *_selection(grid, cells), "--page", "false"],
+        command=[*command, *_selection(table, cells), "--page", "false"],
         after=list(dict.fromkeys(needed)),
-        result=[f"{folder}/metrics.json" for cell in results for folder in cell_folders(grid, output, cell)],
+        result=[f"{folder}/metrics.json" for cell in results for folder in cell.folders.values()],
         needs=Needs(gpus=gpus, memory_gb=max(MEMORY_GB_A_GPU * gpus, math.ceil(16 + max(vectors, default=0)))),
         hours=START_HOURS + sum(cost.gpu_hours for cost in paid) / gpus if gpus else None,
         dollars=sum(cost.money for cost in paid),
     )
 
 
-def _selection(grid: Grid, cells: Sequence[Cell]) -> list[str]:
+def _selection(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
     """The option that selects these cells of a table, by a pattern for each model and, if it must be, benchmark."""
     patterns: list[str] = []
     for model in dict.fromkeys(cell.model for cell in cells):
-        patterns += _patterns(grid, [cell for cell in cells if cell.model == model])
-    return ["--cells", *patterns] if len(cells) < len(grid.cells) else []
+        patterns += _patterns(table, [cell for cell in cells if cell.model == model])
+    return ["--cells", *patterns] if len(cells) < len(table.cells) else []
 
 
-def _patterns(grid: Grid, cells: Sequence[Cell]) -> list[str]:
+def _patterns(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
     names = [cell.name for cell in cells]
     everywhere = [f"*/{cells[0].model}"]
-    by_benchmark = [f"{benchmark}/*/{cells[0].model}" for benchmark in dict.fromkeys(cell.benchmark for cell in cells)]
+    by_benchmark = [f"{benchmark}/*/{cells[0].model}" for benchmark in dict.fromkeys(cell.column for cell in cells)]
     for patterns in (everywhere, by_benchmark):
-        found = [cell.name for cell in grid.cells if any(fnmatchcase(cell.name, each) for each in patterns)]
+        found = [cell.name for cell in table.cells if any(fnmatchcase(cell.name, each) for each in patterns)]
         if found and set(found) == set(names):
             return patterns
     return names

@@ -40,7 +40,7 @@ from notewriter.results.cells import check_searched, run_cells
 from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
 from notewriter.results.experiment_page import PageArguments, write_page
-from notewriter.results.grid import Cell, Grid, Substitutes, read_grid
+from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table
 from notewriter.results.steps import plan, steps_of, sums
 from notewriter.results.table_page import check_metrics, write_table
 from notewriter.rollouts.rehearsal import DryRunArguments
@@ -161,27 +161,29 @@ def _paper(
     dry: DryRunArguments,
     command: list[str],
 ) -> None:
-    grid = read_grid(Path(arguments.file), changes_of(arguments.set), substitutes)
-    check_metrics(grid)
-    cells, output = grid.chosen(paper.cells), Path(arguments.output_dir or "runs/papers")
+    table = read_table(
+        Path(arguments.file), changes_of(arguments.set), substitutes, Path(arguments.output_dir or OUTPUT)
+    )
+    check_metrics(table)
+    cells = table.chosen(paper.cells)
     if arguments.make:
-        _make(grid, cells, output, paper, dry, table_command(arguments, substitutes))
+        _make(table, cells, paper, dry, table_command(arguments, substitutes))
         return
     if dry.dry_run:
-        sys.stdout.write(aligned([cost_table([*cost_of(grid, cells, dry, output).values()], paper.gpus)]))
+        sys.stdout.write(aligned([cost_table([*cost_of(table, cells, dry).values()], paper.gpus)]))
         return
-    failed = run_cells(grid, cells, output, resume, command)
+    failed = run_cells(table, cells, resume, command)
     if paper.page:
-        sys.stdout.write(write_table(grid, cells, output, failed))
+        sys.stdout.write(write_table(table, cells, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
         raise UserError(
-            f"{grid.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
+            f"{table.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
             f"{lost[0].name}: {failed[lost[0].folder]}"
         )
 
 
 def _make(
-    grid: Grid, cells: list[Cell], output: Path, paper: PaperArguments, dry: DryRunArguments, table: list[str]
+    table: PaperTable, cells: list[Evaluated], paper: PaperArguments, dry: DryRunArguments, command: list[str]
 ) -> None:
     """Print the steps from an empty folder to the table, and do or write them.
 
@@ -190,9 +192,9 @@ def _make(
             fails.
     """
     if not (able := [cell for cell in cells if not cell.lacks]):
-        raise UserError(f"{grid.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
-    check_searched(grid, able, sizes=paper.check)
-    steps = steps_of(grid, able, cost_of(grid, able, dry, output, stand_ins=True), output, table, check=paper.check)
+        raise UserError(f"{table.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
+    check_searched(table, able, sizes=paper.check)
+    steps = steps_of(table, able, cost_of(table, able, dry, stand_ins=True), command, check=paper.check)
     kinds = ["fetch", "corpus", "index", "table"]
     steps = [step for step in steps if kinds.index(step.kind) <= kinds.index(paper.until)]
     sys.stdout.write(f"{aligned([plan(steps)])}\n{sums(steps)}")
@@ -207,7 +209,7 @@ def _make(
     if not steps:
         sys.stdout.write(f"nothing to be done until {paper.until}\n")
         return
-    folder = output / grid.name
+    folder = table.output / table.name
     path = Path(paper.write) if paper.write else folder / "pipeline.yaml"
     content = {"output_dir": str(folder), "runs": [step.run for step in steps]}
     jsonl.write_text(path, [yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)])
@@ -217,7 +219,7 @@ def _make(
         run_here(read_pipeline(path))
 
 
-def _keys(cells: Sequence[Cell]) -> dict[str, list[str]]:
+def _keys(cells: Sequence[Evaluated]) -> dict[str, list[str]]:
     """The variables with the keys of models that are not served here -> the addresses of these."""
     judges = [cell.judge for cell in cells if cell.judge and cell.judge.judgements]
     options = [*(cell.options for cell in cells), *(judge.options for judge in judges)]
@@ -231,7 +233,7 @@ def _keys(cells: Sequence[Cell]) -> dict[str, list[str]]:
 
 def table_command(arguments: TableArguments, substitutes: Substitutes) -> list[str]:
     """The command that evaluates cells of the table and writes its page, without `--cells`."""
-    command = ["notewriter", "table", arguments.file, "--output_dir", arguments.output_dir or "runs/papers"]
+    command = ["notewriter", "table", arguments.file, "--output_dir", arguments.output_dir or OUTPUT]
     options = {"set": arguments.set, **asdict(substitutes)}
     for name, value in options.items():
         if value:

@@ -121,6 +121,20 @@ class TableJudge:
         return models
 
 
+Names = str | Annotated[list[str], MinLen(1)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of `rows`, each name or names."""
+
+    method: Names
+    model: Names
+    setting: Names = ""
+    columns: str | list[str] = field(default_factory=list)
+    options: Options = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class TableFile:
     """A table's file and those that it includes.
@@ -151,15 +165,15 @@ class TableFile:
 
     title: Text
     paper: Text
-    rows: Annotated[list[dict[str, Any]], MinLen(1)]
+    rows: Annotated[list[Row], MinLen(1)]
     benchmarks: dict[str, Options]
     models: dict[str, Options]
     columns: list[str] = field(default_factory=list)
     methods: dict[str, Options] = field(default_factory=dict)
     settings: dict[str, Options] = field(default_factory=dict)
-    corpora: dict[str, dict[str, Any]] = field(default_factory=dict)
-    indexes: dict[str, dict[str, str]] = field(default_factory=dict)
-    encoders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    corpora: dict[str, Corpus] = field(default_factory=dict)
+    indexes: dict[str, Searched] = field(default_factory=dict)
+    encoders: dict[str, Encoder] = field(default_factory=dict)
     variables: dict[str, Value] = field(default_factory=dict)
     place: Text | None = None
     metrics: list[str] = field(default_factory=list)
@@ -170,17 +184,3 @@ class TableFile:
     samples: Annotated[int, Interval(ge=1)] = 1
     options: Options = field(default_factory=dict)
     note: str = ""
-
-
-Names = str | Annotated[list[str], MinLen(1)]
-
-
-@dataclass(frozen=True)
-class Row:
-    """An entry of `rows`, each name or names."""
-
-    method: Names
-    model: Names
-    setting: Names = ""
-    columns: str | list[str] = field(default_factory=list)
-    options: Options = field(default_factory=dict)

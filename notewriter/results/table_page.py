@@ -18,30 +18,30 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import unknown
 from notewriter.pages.tables import Table, aligned, latex, markdown
 from notewriter.results import page
-from notewriter.results.cells import corpus_of, finished, other_corpus
-from notewriter.results.grid import Cell, Grid
+from notewriter.results.cells import corpus_of, other_corpus
 from notewriter.results.measures import OF_ANY_RUN, measure, score
 from notewriter.results.page import Section
-from notewriter.results.published import PublishedRow, published_rows
+from notewriter.results.paper_table import Evaluated, PaperTable
+from notewriter.results.paper_values import PublishedRow, published_rows
 from notewriter.results.runs import Run
 
 INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
 
 
-def write_table(grid: Grid, cells: list[Cell], output: Path, failed: Mapping[str, str]) -> str:
+def write_table(table: PaperTable, cells: list[Evaluated], failed: Mapping[str, str]) -> str:
     """Write the table's files; returns it for the terminal."""
-    parts = parts_of(grid, cells, output, failed)
-    notes = notes_of(grid)
+    parts = parts_of(table, cells, failed)
+    notes = notes_of(table)
     tables: list[Table] = [
-        (f"{grid.content.title}, {part.benchmark}. {' '.join([*notes, *part.notes])}", part.header, part.rows)
+        (f"{table.file.title}, {part.benchmark}. {' '.join([*notes, *part.notes])}", part.header, part.rows)
         for part in parts
     ]
-    path = output / grid.name
+    path = table.output / table.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])
     jsonl.write_text(path.with_suffix(".tex"), [latex(tables)])
     sections = [Section(part.benchmark, part.benchmark, part.with_folders, texts=2) for part in parts]
-    page.write(path.with_suffix(".html"), grid.content.title, notes, sections)
+    page.write(path.with_suffix(".html"), table.file.title, notes, sections)
     return f"{aligned(tables)}\n{path}.md, .tex and .html\n"
 
 
@@ -71,7 +71,7 @@ class _Outcome:
         other: what it searches in place of the table's corpus; empty where it searches that.
     """
 
-    cell: Cell
+    cell: Evaluated
     runs: list[Run]
     failure: str
     other: str
@@ -85,26 +85,26 @@ class _Outcome:
     def errors(self) -> str:
         """How many questions ended in an error; empty if none did."""
         ended = [bool(each.error) for run in self.runs for each in run.predictions.values()]
-        return f"{self.cell.title} ({sum(ended)} of {len(ended)})" if any(ended) else ""
+        return f"{self.cell.row} ({sum(ended)} of {len(ended)})" if any(ended) else ""
 
 
-def parts_of(grid: Grid, cells: Sequence[Cell], output: Path, failed: Mapping[str, str]) -> list[Part]:
+def parts_of(table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]) -> list[Part]:
     """The table's cells by benchmark, with the values of those that are finished.
 
-    `failed` has the reasons of cells that could not be evaluated, by `Cell.folder`.
+    `failed` has the reasons of cells that could not be evaluated, by `Evaluated.folder`.
     """
     by_benchmark: dict[str, list[_Outcome]] = {}
     for cell in cells:
         failure = failed.get(cell.folder, "")
-        runs = [] if failure else finished(grid, output, cell)
+        runs = [] if failure else cell.finished
         other = "" if failure or cell.lacks else other_corpus(cell)
-        by_benchmark.setdefault(cell.benchmark, []).append(_Outcome(cell, runs, failure, other))
-    return [_part(grid, benchmark, outcomes) for benchmark, outcomes in by_benchmark.items()]
+        by_benchmark.setdefault(cell.column, []).append(_Outcome(cell, runs, failure, other))
+    return [_part(table, benchmark, outcomes) for benchmark, outcomes in by_benchmark.items()]
 
 
-def _part(grid: Grid, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
-    names = columns(grid, benchmark)
-    notes = [f"{each.cell.title} failed: {each.failure}" for each in outcomes if each.failure]
+def _part(table: PaperTable, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
+    names = columns(table, benchmark)
+    notes = [f"{each.cell.row} failed: {each.failure}" for each in outcomes if each.failure]
     corpora = dict.fromkeys(corpus_of(each.cell) for each in outcomes if each.other)
     notes += [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
     if errors := "; ".join(each.errors for each in outcomes if each.errors):
@@ -114,23 +114,23 @@ def _part(grid: Grid, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
         header += [measure(name).metric.label, "published"]
     rows, folders = [], []
     for outcome in outcomes:
-        for setting, gold_documents in _points(grid, outcome):
-            values = [text for name in names for text in _values(grid, outcome, name, gold_documents)]
-            rows.append([outcome.cell.method, _model_shown(grid, outcome), setting, *values])
+        for setting, gold_documents in _points(table, outcome):
+            values = [text for name in names for text in _values(table, outcome, name, gold_documents)]
+            rows.append([outcome.cell.method, _model_shown(table, outcome), setting, *values])
             folders.append(outcome.folder)
     if not any(setting for _, _, setting, *_ in rows):
         header, rows = [*header[:2], *header[3:]], [[*row[:2], *row[3:]] for row in rows]
     return Part(benchmark, notes, header, rows, folders)
 
 
-def _points(grid: Grid, outcome: _Outcome) -> list[tuple[str, int | None]]:
+def _points(table: PaperTable, outcome: _Outcome) -> list[tuple[str, int | None]]:
     """The setting and number of gold documents of each row of a cell; None for a cell that is one row.
 
     Questions of which the number is unknown are in no row of a curve.
     """
     setting = outcome.cell.setting
     counts = [each.gold_documents for run in outcome.runs[:1] for each in run.predictions.values()]
-    if not grid.content.by or not any(counts):
+    if not table.file.by or not any(counts):
         return [(setting, None)]
     return [
         (", ".join(filter(None, (setting, f"{count} gold documents (n = {counts.count(count)})"))), count)
@@ -138,32 +138,32 @@ def _points(grid: Grid, outcome: _Outcome) -> list[tuple[str, int | None]]:
     ]
 
 
-def check_metrics(grid: Grid) -> None:
+def check_metrics(table: PaperTable) -> None:
     """Check that some cell of the table has each of the file's metrics.
 
     Raises:
         UserError: none has; names what they have, and the name that is nearest.
     """
-    known = {name for cell in grid.cells for name in scored_by(cell)} if grid.content.metrics else set()
-    for name in grid.content.metrics:
+    known = {name for cell in table.cells for name in scored_by(cell)} if table.file.metrics else set()
+    for name in table.file.metrics:
         if name not in known:
-            raise UserError(f"{grid.path}: metrics: {unknown('metric', name, known)}")
+            raise UserError(f"{table.path}: metrics: {unknown('metric', name, known)}")
 
 
-def columns(grid: Grid, benchmark: str) -> list[str]:
+def columns(table: PaperTable, benchmark: str) -> list[str]:
     """The names of a benchmark's metrics: of the file's those that it has.
 
     Without any in the file they are those that the paper reports; where it reports nothing, the metric family's.
     """
-    cell = next(cell for cell in grid.cells if cell.benchmark == benchmark)
-    if grid.content.metrics:
+    cell = next(cell for cell in table.cells if cell.column == benchmark)
+    if table.file.metrics:
         scored = scored_by(cell)
-        return [name for name in grid.content.metrics if name in scored]
-    reported = [row["values"] for row in _rows_of(grid) if row["dataset"] == benchmark]
+        return [name for name in table.file.metrics if name in scored]
+    reported = [row["values"] for row in _rows_of(table) if row["dataset"] == benchmark]
     return list(dict.fromkeys(name for values in reported for name in values)) or _of_the_family(cell)
 
 
-def scored_by(cell: Cell) -> set[str]:
+def scored_by(cell: Evaluated) -> set[str]:
     """The names of the scores and costs that a finished cell may have."""
     judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
@@ -171,32 +171,32 @@ def scored_by(cell: Cell) -> set[str]:
     return {*_of_the_family(cell)} | judged | of_all | {*OF_ANY_RUN}
 
 
-def _of_the_family(cell: Cell) -> list[str]:
+def _of_the_family(cell: Evaluated) -> list[str]:
     family = cell.options.get("family") or BENCHMARKS[cell.options["dataset"]].family
     return [metric.name for metric in FAMILIES[family].metrics]
 
 
-def published_of(grid: Grid, cell: Cell) -> dict[str, float]:
+def published_of(table: PaperTable, cell: Evaluated) -> dict[str, float]:
     """What the paper reports of a cell at the table's place; empty where it does not."""
-    names = (cell.benchmark, cell.method, cell.model, cell.setting)
-    rows = {(row["dataset"], row["method"], row["model"], row["setting"]): row["values"] for row in _rows_of(grid)}
+    names = (cell.column, cell.method, cell.model, cell.setting)
+    rows = {(row["dataset"], row["method"], row["model"], row["setting"]): row["values"] for row in _rows_of(table)}
     return rows.get(names, {})
 
 
-def _rows_of(grid: Grid) -> list[PublishedRow]:
-    place = (grid.content.paper, grid.content.place)
+def _rows_of(table: PaperTable) -> list[PublishedRow]:
+    place = (table.file.paper, table.file.place)
     return [row for row in published_rows() if (row["paper"], row["place"]) == place]
 
 
-def _model_shown(grid: Grid, outcome: _Outcome) -> str:
+def _model_shown(table: PaperTable, outcome: _Outcome) -> str:
     """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
-    substitute, model = grid.substitutes.model, outcome.cell.model
+    substitute, model = table.substitutes.model, outcome.cell.model
     stands_in = list(filter(None, (f"substitute for {model}" if substitute else "", outcome.other)))
     name = Path(substitute).name if substitute else model
     return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
-def _values(grid: Grid, outcome: _Outcome, name: str, gold_documents: int | None) -> tuple[str, str]:
+def _values(table: PaperTable, outcome: _Outcome, name: str, gold_documents: int | None) -> tuple[str, str]:
     """Our value of a column and the published one, which is marked where it lies inside our interval.
 
     Shares are in percent, as papers have them. With `gold_documents` only questions that need so many count.
@@ -205,7 +205,7 @@ def _values(grid: Grid, outcome: _Outcome, name: str, gold_documents: int | None
     def wanted(prediction: Prediction) -> bool:
         return gold_documents in (None, prediction.gold_documents)
 
-    metric, theirs = measure(name).metric, published_of(grid, outcome.cell).get(name)
+    metric, theirs = measure(name).metric, published_of(table, outcome.cell).get(name)
     published = "" if theirs is None else f"{theirs:,.10g}"
     blank = "failed" if outcome.failure else "–" if outcome.runs else "not run"
     # Three decimals of a share are one of its percentage.
@@ -217,25 +217,25 @@ def _values(grid: Grid, outcome: _Outcome, name: str, gold_documents: int | None
         return blank, published
     mean, low, high = (scale * each for each in (found.interval.mean, found.interval.low, found.interval.high))
     # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
-    if theirs is not None and low <= theirs <= high and not grid.substitutes.given and not outcome.other:
+    if theirs is not None and low <= theirs <= high and not table.substitutes.given and not outcome.other:
         published += f" {INSIDE}"
     return f"{mean:,.{places}f} [{low:,.{places}f}, {high:,.{places}f}]", published
 
 
-def notes_of(grid: Grid) -> list[str]:
+def notes_of(table: PaperTable) -> list[str]:
     """What has to be known to read the table."""
-    notes = [grid.content.note] if grid.content.note else []
-    if grid.substitutes.model:
-        name = Path(grid.substitutes.model).name
+    notes = [table.file.note] if table.file.note else []
+    if table.substitutes.model:
+        name = Path(table.substitutes.model).name
         notes.append(f"{name} stands in for every model, so that no value here is comparable with the published ones.")
-    if grid.substitutes.indexes:
-        notes.append(f"The indexes in {grid.substitutes.indexes} were searched instead of the paper's retriever.")
-    if grid.substitutes.questions:
-        notes.append(f"Questions are from {', '.join(sorted(set(grid.substitutes.questions.values())))}.")
-    if grid.substitutes.limit:
-        notes.append(f"At most {grid.substitutes.limit} questions a cell, not the paper's number.")
-    if grid.substitutes.options:
-        notes.append(f"Options of all cells: {json.dumps(grid.substitutes.options)}.")
-    mark = "" if grid.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
+    if table.substitutes.indexes:
+        notes.append(f"The indexes in {table.substitutes.indexes} were searched instead of the paper's retriever.")
+    if table.substitutes.questions:
+        notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
+    if table.substitutes.limit:
+        notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
+    if table.substitutes.options:
+        notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
+    mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
     notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval
-from markupsafe import Markup
 
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.evaluation.catalogue import metric_named
@@ -31,7 +30,7 @@ from notewriter.pages import charts
 from notewriter.pages.tables import Table
 from notewriter.results.compare import Comparison, corrected
 from notewriter.results.measures import CURVE, HEADS
-from notewriter.results.page import Part, Section
+from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import comparison_table
 from notewriter.results.without_a_model import ByQuestion, compared, highest_control
@@ -126,7 +125,7 @@ def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelA
         }
     worths = [measured[run.folder] for run in runs]
     chosen = measured[choosing[0].folder] if choosing else None
-    parts: list[Part] = [*explanation(arguments, chosen), best_table(worths, chosen), Markup(curves(worths))]
+    parts: list[Part] = [*explanation(arguments, chosen), best_table(worths, chosen), Plot("worth", curves(worths))]
     return Section("worth", "What the notes are worth", [*parts, *map(writers_table, worths)])
 
 

@@ -62,7 +62,7 @@ def test_results_compare_what_the_runs_write(path: Path) -> None:
     written |= {result for result in results_of(first) if result.startswith(first.output_dir)}
     for cell in experiment.cells:
         for name in experiment.sets:
-            for run in experiment.planned(cell, name).values():
+            for run in experiment.grid[cell, name].folders.values():
                 assert f"{run}/metrics.json" in written
 
 

@@ -13,7 +13,7 @@ from notewriter.evaluation import evaluate
 from notewriter.ground.config import parse
 from notewriter.methods import prepare
 from notewriter.models.roles import ModelArguments
-from notewriter.results.published import published_rows
+from notewriter.results.paper_values import published_rows
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.resources import check_inputs
 

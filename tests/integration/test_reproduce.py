@@ -16,7 +16,7 @@ from fake_hub import serving
 from published_files import publish, wiki18
 from tiny_encoders import save_encoder, save_reranker
 
-from notewriter.results.grid import Substitutes, read_grid
+from notewriter.results.paper_table import Substitutes, read_table
 
 pytest.importorskip("faiss", reason="needs the extra `dense`")
 pytestmark = pytest.mark.integration
@@ -42,7 +42,7 @@ def served() -> set[str]:
     """The hub ids of all models that the tables serve, the stand-in among them."""
     names = {STAND_IN}
     for table in TABLES:
-        for cell in read_grid(Path(f"papers/{table}"), {}, Substitutes()).cells:
+        for cell in read_table(Path(f"papers/{table}"), {}, Substitutes()).cells:
             roles = [cell.options, *cell.options.get("models", {}).values()]
             names |= {each["serve"] for each in roles if each.get("serve")}
     return {name for name in names if "{{" not in name}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from notewriter.results.cells import corpus_of, other_corpus
-from notewriter.results.grid import Cell
+from notewriter.results.paper_table import Cell
 from notewriter.results.table_file import Model, Searched
 
 

@@ -1,7 +1,6 @@
 """An experiment's page from hand-made run folders: every number on it can be computed by hand."""
 
 import json
-import re
 import shutil
 import textwrap
 from dataclasses import replace
@@ -274,11 +273,12 @@ def test_a_page_that_shows_facts_shows_the_words_and_notes_without_a_model_besid
     assert "| long | 12.0 \\[12.0, 12.0\\] | not run |" in text
     section = text[text.index("## Notes without a model") : text.index("## Differences")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
-    assert rows[0] == ["cell", "words", "the cell's notes", *SHOWN]
-    assert [row[:3] for row in rows[2:4]] == [["short", "1.0", "0.000"], ["long", "12.0", "0.000"]]
-    for shown in rows[3][3 : 3 + len(CONTENDERS)]:
-        mean, difference = re.match(r"(\d\.\d{3}) \((-\d\.\d{3}) ", shown).groups()
-        assert float(mean) == -float(difference) > 0.1
+    assert rows[0][:4] == ["", "without a model", "the cell's notes", r"difference \[95% interval\]"]
+    facts = {name: shown for name, *shown in rows[2 : 2 + 2 * len(SHOWN)]}
+    assert list(facts) == [f"{cell}, {control}" for cell in ("short", "long") for control in SHOWN]
+    for control in CONTENDERS:
+        mean, notes, difference, *_ = facts[f"long, {control}"]
+        assert notes == "0.000" and float(mean) == -float(difference.split()[0]) > 0.1
 
 
 def test_scores_by_seed_are_shown_where_there_are_seeds(experiment, runs, tmp_path):

@@ -11,9 +11,9 @@ from notewriter.corpora.published import PUBLISHED
 from notewriter.ground.recipes import RECIPES, find
 from notewriter.methods import prepare
 from notewriter.results.cost import CellCost
-from notewriter.results.grid import Substitutes, indexes_of, read_grid
 from notewriter.results.measures import measure
-from notewriter.results.published import PAPERS, published_rows
+from notewriter.results.paper_table import Substitutes, indexes_of, read_table
+from notewriter.results.paper_values import PAPERS, published_rows
 from notewriter.results.steps import steps_of
 from notewriter.results.table_file import Corpus, Encoder, Model, Row, Searched, TableFile
 from notewriter.results.table_page import check_metrics, columns, published_of, scored_by
@@ -31,7 +31,7 @@ def named(path):
 
 @pytest.fixture(params=FILES, ids=named)
 def table(request):
-    return read_grid(request.param, {}, Substitutes())
+    return read_table(request.param, {}, Substitutes())
 
 
 def test_every_table_and_figure_with_results_has_a_file():
@@ -57,8 +57,8 @@ def test_every_table_and_figure_with_results_has_a_file():
 
 def test_cells_name_methods_options_and_benchmarks_that_there_are(table, tmp_path):
     # Where the questions are is known when they are fetched.
-    questions = {cell.benchmark: "questions" for cell in table.cells}
-    for cell in read_grid(table.path, {}, Substitutes(questions=questions)).cells:
+    questions = {cell.column: "questions" for cell in table.cells}
+    for cell in read_table(table.path, {}, Substitutes(questions=questions)).cells:
         arguments, *_ = cell.arguments(tmp_path, tmp_path / "cache.sqlite")
         prepare(arguments.method, arguments.method_options)
         if cell.judge:
@@ -70,7 +70,7 @@ def test_each_index_that_a_cell_searches_can_be_built(table):
         for index in indexes_of(cell.options):
             assert index in table.indexes, f"{cell.name}: {index}"
             encoder = table.indexes[index].encoder
-            assert encoder is None or encoder in table.encoders
+            assert encoder is None or encoder in table.file.encoders
 
 
 def test_the_documents_of_each_question_are_in_a_corpus_of_the_table(table):
@@ -89,23 +89,23 @@ def test_the_page_of_the_indexes_has_each_with_its_published_number_of_passages(
 
 
 def test_columns_are_metrics_that_there_are(table):
-    for benchmark in {cell.benchmark for cell in table.cells}:
+    for benchmark in {cell.column for cell in table.cells}:
         names = columns(table, benchmark)
         assert names and all(measure(name).metric.label for name in names)
 
 
 def test_columns_are_what_the_cells_are_scored_by(table):
     for cell in table.cells:
-        assert {*published_of(table, cell), *columns(table, cell.benchmark)} <= scored_by(cell), cell.name
+        assert {*published_of(table, cell), *columns(table, cell.column)} <= scored_by(cell), cell.name
 
 
 def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table):
-    place = (table.content.paper, table.content.place)
+    place = (table.file.paper, table.file.place)
     rows = [row for row in published_rows() if (row["paper"], row["place"]) == place]
-    if table.content.place is None:
-        assert table.content.metrics and not rows
+    if table.file.place is None:
+        assert table.file.metrics and not rows
         return
-    cells = {(cell.benchmark, cell.method, cell.model, cell.setting) for cell in table.cells}
+    cells = {(cell.column, cell.method, cell.model, cell.setting) for cell in table.cells}
     published = {(row["dataset"], row["method"], row["model"], row["setting"]) for row in rows}
     if table.path.stem == "figure_4":
         assert cells < published
@@ -113,13 +113,13 @@ def test_each_published_row_of_a_table_has_its_cell_and_each_cell_its_row(table)
         assert {method for _, method, *_ in cells - published} == {"deepnote", "resp", "renact"} and cells > published
     else:
         assert cells == published
-    shown = [cell for cell in table.cells if (cell.benchmark, cell.method, cell.model, cell.setting) in published]
+    shown = [cell for cell in table.cells if (cell.column, cell.method, cell.model, cell.setting) in published]
     assert all(published_of(table, cell) for cell in shown)
 
 
 def test_all_published_rows_are_in_a_table():
     places = {
-        (PAPERS[path.parent.name], read_grid(path, {}, Substitutes()).content.place)
+        (PAPERS[path.parent.name], read_table(path, {}, Substitutes()).file.place)
         for path in FILES
         if path.parent.name in PAPERS
     }
@@ -128,15 +128,15 @@ def test_all_published_rows_are_in_a_table():
 
 def test_a_table_and_all_that_it_names_are_found_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    grid = read_grid(Path("papers/deepnote/table_9"), {}, Substitutes())
+    grid = read_table(Path("papers/deepnote/table_9"), {}, Substitutes())
     assert grid.name == "deepnote_table_9"
     assert find(grid.cells[0].options["question_set"]).is_file()
 
 
 def options_of(path, method, model):
     """The options of a method's cell with a model, on each benchmark of a table."""
-    cells = read_grid(CONFIGS / path, {}, Substitutes()).cells
-    found = {cell.benchmark: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
+    cells = read_table(CONFIGS / path, {}, Substitutes()).cells
+    found = {cell.column: cell.options for cell in cells if (cell.method, cell.model) == (method, model)}
     assert found
     return found
 
@@ -146,7 +146,7 @@ def test_rearags_reasoning_model_is_the_preview(path):
     """ReaRAG, footnote 1."""
     served = {
         cell.options["serve"]
-        for cell in read_grid(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
+        for cell in read_table(CONFIGS / f"rearag/{path}.yaml", {}, Substitutes()).cells
         if cell.model == "QwQ-32B"
     }
     assert served == {"Qwen/QwQ-32B-Preview"}
@@ -193,21 +193,21 @@ def test_resps_baselines_read_as_many_passages_as_resp_and_have_flashrags_settin
         "flare": {"theta": 0.2, "beta": 0.2, "max_step": 5, "first_search": False},
         "ircot": {"max_step": 5},
     }
-    table = read_grid(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
+    table = read_table(CONFIGS / "resp/table_2.yaml", {}, Substitutes())
     for cell in table.cells:
         method = prepare(cell.options["method"], {})
         options = method.options | cell.options.get("method_options", {})
         assert options.get("top_k", 5) == 5
         assert settings.get(cell.method, {}).items() <= options.items()
         assert cell.method != "self_rag" or (cell.options["temperature"], cell.options["top_p"]) == (0.0, 1.0)
-    assert "REPLUG" in table.content.note and "RECOMP" in table.content.note
+    assert "REPLUG" in table.file.note and "RECOMP" in table.file.note
 
 
 def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit():
     """ReSP, Figure 4: each search at k = 15 adds passages; NotesWriting, Tables 8 and 9: up to 909,000 tokens read."""
     (ircot,) = (
         cell.options["method_options"]
-        for cell in read_grid(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
+        for cell in read_table(CONFIGS / "resp/figure_4.yaml", {}, Substitutes()).cells
         if (cell.method, cell.setting) == ("ircot", "k 15")
     )
     assert ircot["top_k"] == 15 and ircot["max_passages"] >= 3 * 15
@@ -218,7 +218,7 @@ def test_iterative_baselines_of_later_papers_are_not_bounded_by_ircots_own_limit
 
 
 def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
-    table = read_grid(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
+    table = read_table(CONFIGS / "search_r1/seven_sets.yaml", {}, Substitutes())
     for cell in table.cells:
         assert (cell.options["family"], cell.options["temperature"]) == ("nq", 0.0)
         if cell.method == "search_r1":
@@ -229,7 +229,7 @@ def test_the_seven_sets_are_answered_and_scored_as_in_the_authors_evaluation():
 def test_deepnotes_own_rows_have_the_authors_limit_of_passages():
     """src/main.py: max_top_k 15, which cuts the second search of top-k 7 to one passage."""
     for path in ("table_1", "table_2", "table_4", "table_7"):
-        cells = read_grid(CONFIGS / f"deepnote/{path}.yaml", {}, Substitutes()).cells
+        cells = read_table(CONFIGS / f"deepnote/{path}.yaml", {}, Substitutes()).cells
         limits = {
             cell.options["method_options"]["max_passages"] for cell in cells if cell.options["method"] == "deepnote"
         }
@@ -237,7 +237,7 @@ def test_deepnotes_own_rows_have_the_authors_limit_of_passages():
 
 
 def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
-    table = read_grid(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
+    table = read_table(CONFIGS / "deepnote/table_9.yaml", {}, Substitutes())
     sets = {cell.options["question_set"] for cell in table.cells}
     assert sets == {"configs/question_sets/2wikimultihopqa/deepnote_cost_ours.yaml"}
 
@@ -245,10 +245,10 @@ def test_the_cost_of_deepnote_is_that_of_50_questions_of_the_whole_set():
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_with_other_places_for_corpora_and_indexes_nothing_of_a_table_lies_elsewhere(path, tmp_path, monkeypatch):
     monkeypatch.setenv("NOTEWRITER_HOME", str(tmp_path / "home"))
-    grid = read_grid(path, {"indexes": "/mine/indexes", "corpora": "/mine/corpora"}, Substitutes())
+    grid = read_table(path, {"indexes": "/mine/indexes", "corpora": "/mine/corpora"}, Substitutes(), Path("out"))
     cells = [cell for cell in grid.cells if not cell.lacks]
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
-    stages = steps_of(grid, cells, costs, Path("out"), ["notewriter", "table"])
+    stages = steps_of(grid, cells, costs, ["notewriter", "table"])
     named = [text for stage in stages for text in (*stage.command, *stage.result)]
     named += [repr(cell.options) for cell in grid.cells]
     assert not [text for text in named if "runs/" in text]
@@ -257,14 +257,14 @@ def test_with_other_places_for_corpora_and_indexes_nothing_of_a_table_lies_elsew
 
 def test_the_long_context_of_glm_4_32b_is_that_of_its_in_context_row_alone():
     """YaRN as vLLM has it scales short prompts too."""
-    cells = read_grid(Path("papers/rearag/table_1"), {}, Substitutes()).cells
+    cells = read_table(Path("papers/rearag/table_1"), {}, Substitutes()).cells
     scaled = {cell.name for cell in cells if "hf_overrides" in cell.options.get("serve_options", {})}
-    assert scaled == {f"{cell.benchmark}/in_context/GLM-4-32B" for cell in cells}
+    assert scaled == {f"{cell.column}/in_context/GLM-4-32B" for cell in cells}
 
 
 def test_the_baselines_whose_numbers_are_flashrags_are_decoded_as_there():
     """Greedily, with 32 new tokens; the summary of RECOMP, Self-RAG and FLARE's drafts have lengths of their own."""
-    cells = {cell.method: cell.options for cell in read_grid(Path("papers/resp/table_2"), {}, Substitutes()).cells}
+    cells = {cell.method: cell.options for cell in read_table(Path("papers/resp/table_2"), {}, Substitutes()).cells}
     greedy = {name: options["max_tokens"] for name, options in cells.items() if options.get("temperature") == 0}
     assert greedy == {
         **dict.fromkeys(("direct", "sure", "recomp", "replug", "iter_retgen"), 32),
@@ -278,17 +278,17 @@ def test_the_baselines_whose_numbers_are_flashrags_are_decoded_as_there():
 def test_noteswriting_is_scored_against_the_answers_that_its_paper_had():
     path = Path("papers/noteswriting/table_1")
     for changes, split in (({}, "nov23"), ({"fanoutqa": "dev"}, "dev")):
-        cells = read_grid(path, changes, Substitutes()).cells
-        assert {cell.options["split"] for cell in cells if cell.benchmark == "fanoutqa"} == {split}
+        cells = read_table(path, changes, Substitutes()).cells
+        assert {cell.options["split"] for cell in cells if cell.column == "fanoutqa"} == {split}
 
 
 def covering(cells):
     """Few cells that have every method in every setting, and every benchmark, of those that can be scored here."""
     seen = set()
     for cell in cells:
-        own = {(cell.method, cell.setting), cell.benchmark}
+        own = {(cell.method, cell.setting), cell.column}
         # FanOutQA's scorer is a package of its own.
-        if not own <= seen and (cell.benchmark != "fanoutqa" or find_spec("fanoutqa")):
+        if not own <= seen and (cell.column != "fanoutqa" or find_spec("fanoutqa")):
             seen |= own
             yield cell
 
@@ -301,13 +301,13 @@ def covering(cells):
     ],
 )
 def test_a_table_runs_from_the_first_cell_to_its_page(path, run_table, tmp_path):
-    table = read_grid(path, {}, Substitutes())
+    table = read_table(path, {}, Substitutes())
     cells = list(covering(table.cells))
     if not cells:
         pytest.skip(f"{named(path)} needs the package fanoutqa")
     printed = run_table(path, "--limit", "1", "--cells", *(cell.name for cell in cells))
     for cell in cells:
-        assert cell.benchmark in printed and cell.method in printed
+        assert cell.column in printed and cell.method in printed
     assert "substitute for" in printed and "✓" not in printed
     assert "not run" not in printed
     for ending in ("md", "tex", "html"):
@@ -328,6 +328,6 @@ def test_the_table_of_ones_own_on_the_page_is_one(tmp_path):
     page = (ROOT / "docs/papers/README.md").read_text().partition("### A table of your own")[2]
     path = tmp_path / "mine.yaml"
     path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    grid = read_grid(path, {}, Substitutes())
+    grid = read_table(path, {}, Substitutes())
     check_metrics(grid)
     assert [cell.name for cell in grid.cells] == ["mine/deepnote/small", "mine/vanilla/small"]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from notewriter.datasets import BENCHMARKS
-from notewriter.results.published import FOLDER, PAPERS, published_rows
+from notewriter.results.paper_values import FOLDER, PAPERS, published_rows
 
 SHARED = Path(__file__).parents[3] / "shared/papers"
 TEXTS = {

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
 from notewriter.results.cost import CellCost
-from notewriter.results.grid import Substitutes, read_grid
+from notewriter.results.paper_table import Substitutes, read_table
 from notewriter.results.steps import plan, steps_of, sums
 from notewriter.results.table_file import Corpus, Searched
 
@@ -26,10 +26,10 @@ def nothing_fetched(tmp_path, monkeypatch):
 
 def derived(table, *patterns, substitutes=None, **changes):
     """The steps of some cells of a table, each cell of one GPU hour and one dollar."""
-    grid = read_grid(Path(f"papers/{table}"), changes, substitutes or Substitutes())
+    grid = read_table(Path(f"papers/{table}"), changes, substitutes or Substitutes())
     cells = [cell for cell in grid.chosen(patterns) if not cell.lacks]
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
-    steps = steps_of(grid, cells, costs, Path("runs/papers"), ["notewriter", "table", f"papers/{table}"])
+    steps = steps_of(grid, cells, costs, ["notewriter", "table", f"papers/{table}"])
     return {step.title: step for step in steps}
 
 
@@ -123,12 +123,12 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
     ids=["encoder", "vectors", "passages", "source"],
 )  # fmt: skip
 def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
-    grid = read_grid(Path("papers/search_r1/seven_sets"), {}, Substitutes())
-    corpora = grid.corpora | {name: Corpus(**each) for name, each in entries.get("corpora", {}).items()}
+    grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())
+    corpora = grid.file.corpora | {name: Corpus(**each) for name, each in entries.get("corpora", {}).items()}
     indexes = {folder: Searched(**each) for folder, each in entries["indexes"].items()}
     cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
     with pytest.raises(UserError, match=told):
-        steps_of(replace(grid, corpora=corpora, indexes=indexes), [cell], {}, Path("runs"), [])
+        steps_of(replace(grid, file=replace(grid.file, corpora=corpora), indexes=indexes), [cell], {}, [])
 
 
 def test_the_time_and_size_of_an_index_are_those_that_were_measured_carried_forward():

@@ -10,7 +10,7 @@ from notewriter.corpora.published import PUBLISHED, Published
 from notewriter.ground.errors import UserError
 from notewriter.results import table
 from notewriter.results.cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
-from notewriter.results.grid import Substitutes, read_grid
+from notewriter.results.paper_table import Substitutes, read_table
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD, DryRunArguments
 
 MODEL = {"serve": "scripted/Small-1B", "billions": 1}
@@ -213,7 +213,7 @@ def test_a_table_names_its_judge_and_its_cells_are_not_answered_again(write, run
 def test_each_model_judges_its_own_cells_where_the_table_says_so(write):
     cells = [{"method": "direct", "model": ["Qwen-2.5-7B-Instruct", "Other", "Trained"]}]
     path = write(cells, judge_model="{{ model }}", metrics=["graded_accuracy"], **JUDGED)
-    judges = [cell.judge.options["serve"] for cell in read_grid(path, {}, Substitutes()).cells]
+    judges = [cell.judge.options["serve"] for cell in read_table(path, {}, Substitutes()).cells]
     assert judges == ["scripted/Small-1B", "scripted/Other-1B", "{{ trained }}"]
 
 
@@ -243,8 +243,8 @@ def test_what_a_table_costs_is_known_before_anything_is_there(write, tmp_path):
     rows = [{"method": ["direct", "vanilla"], "model": "Other"}]
 
     def tokens(**changes):
-        grid = read_grid(write(rows, paper=paper | changes, columns=["musique"]), {}, Substitutes())
-        costs = cost_of(grid, grid.cells, DryRunArguments(), tmp_path, stand_ins=True)
+        grid = read_table(write(rows, paper=paper | changes, columns=["musique"]), {}, Substitutes())
+        costs = cost_of(grid, grid.cells, DryRunArguments(), stand_ins=True)
         return {cost.name.split("/")[1]: cost for cost in costs.values()}
 
     costs = tokens()
@@ -279,18 +279,18 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
 )
 def test_a_mistake_in_a_file_is_named(write, changes, complaint):
     with pytest.raises(UserError, match=complaint):
-        read_grid(write(**changes), {}, Substitutes())
+        read_table(write(**changes), {}, Substitutes())
 
 
 def test_a_variable_that_the_paper_does_not_have_is_named(write):
     with pytest.raises(UserError, match=r"--set colour: .* has no such variable; it has data, trained"):
-        read_grid(write(), {"colour": "red"}, Substitutes())
+        read_table(write(), {"colour": "red"}, Substitutes())
 
 
 def test_a_substitute_takes_the_place_of_a_server_and_of_the_model_that_it_is_said_to_serve(write):
     models = PAPER["models"] | {"Other": {"base_url": "http://node:8000/v1", "model": "other"}}
     path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
-    (cell,) = read_grid(path, {}, Substitutes(model="models/small")).cells
+    (cell,) = read_table(path, {}, Substitutes(model="models/small")).cells
     assert cell.options["serve"] == "models/small"
     assert not cell.options.keys() & {"base_url", "model"}
 
@@ -299,7 +299,7 @@ def test_options_of_all_cells_are_those_of_a_substitute_too(write):
     models = PAPER["models"] | {"Other": MODEL | {"serve_options": {"tensor_parallel_size": 4}}}
     path = write([{"method": "direct", "model": "Other"}], paper=PAPER | {"models": models})
     given = Substitutes(model="models/small", options={"serve_options": {"max_model_len": 4096}})
-    (cell,) = read_grid(path, {}, given).cells
+    (cell,) = read_table(path, {}, given).cells
     assert cell.options["serve_options"] == {"max_model_len": 4096}
 
 
@@ -317,9 +317,9 @@ def test_questions_that_ended_in_an_error_are_counted_beside_the_table(write, ru
 
 def test_a_retriever_replaces_an_index(write):
     cells = [{"method": "vanilla", "model": "Other", "options": {"retriever": [{"index": "a"}]}}]
-    (cell,) = read_grid(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
+    (cell,) = read_table(write(cells, options={"index": ["b"]}), {}, Substitutes()).cells
     assert cell.options["retriever"] == [{"index": "a"}] and "index" not in cell.options
-    (cell,) = read_grid(write(cells), {}, Substitutes(indexes="mine")).cells
+    (cell,) = read_table(write(cells), {}, Substitutes(indexes="mine")).cells
     assert cell.options["index"] == ["mine/hotpotqa"] and "retriever" not in cell.options
 
 
@@ -412,7 +412,7 @@ def test_a_corpus_that_nobody_knows_is_a_mistake(over_an_index):
     base = path.parent / "paper.yaml"
     base.write_text(base.read_text().replace("corpus: multihoprag", "corpus: multihop"))
     with pytest.raises(UserError, match=r"indexes: .*'multihop'"):
-        read_grid(path, {}, Substitutes())
+        read_table(path, {}, Substitutes())
 
 
 def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_path):

@@ -1,0 +1,353 @@
+"""Tables of papers: a grid of evaluations, with a row for each model, method and setting and a column a benchmark."""
+
+import functools
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Interval
+
+from notewriter.artifacts.reading import pick
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
+from notewriter.evaluation.judgements import JUDGEMENTS
+from notewriter.experiments.files import MissingVariable, Variables, changed, filled, filled_in, read_file
+from notewriter.ground import typed
+from notewriter.ground.config import choose, from_keywords
+from notewriter.ground.errors import UserError
+from notewriter.ground.options import defaults, names_in, names_of
+from notewriter.ground.plugins import is_place, load
+from notewriter.ground.recipes import find
+from notewriter.ground.yaml_files import check_mapping, read_mapping
+from notewriter.methods import METHODS
+from notewriter.models.prices import CostArguments
+from notewriter.models.roles import ModelArguments
+from notewriter.results.grid import Cell
+from notewriter.results.runs import Run
+from notewriter.results.table_file import Model, Options, Searched, TableFile, TableJudge
+from notewriter.rollouts.identity import config_hash
+
+T = TypeVar("T")
+
+OUTPUT = "runs/papers"
+"""Where the runs of papers' tables are by default."""
+
+NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
+SEARCHED = names_of(EvaluateArguments, of="retriever")
+"""The options that say what is searched: a later layer of options replaces all of them."""
+
+
+@dataclass
+class Substitutes:
+    """What stands in for the paper's models, indexes, numbers of questions and options."""
+
+    model: str | None = field(
+        default=None,
+        metadata={"help": "a model to serve in place of every model, the judge too; marked as a substitute"},
+    )
+    indexes: str | None = field(
+        default=None,
+        metadata={"help": "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"},
+    )
+    limit: Annotated[int, Interval(ge=1)] | None = field(
+        default=None, metadata={"help": "maximum number of questions per cell, for a trial"}
+    )
+    questions: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "benchmark -> question file, in place of those of the paper's file"}
+    )
+    options: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": 'options of `evaluate` for all cells, e.g. {"serve_options": {"max_model_len": 4096}}'},
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether something stands in for the paper's; options do not count, which may be those of the hardware."""
+        return bool(self.model or self.indexes or self.limit or self.questions)
+
+
+@dataclass(frozen=True)
+class Evaluated(Cell):
+    """A cell that `evaluate` makes: a benchmark's, of a method with a model, with a run for each sample.
+
+    Args:
+        method: its name in the table.
+        model: its name in the table.
+        setting: what differs from the paper's settings; empty: nothing.
+        options: of the evaluation, without `output_dir`.
+        plays: the model, for estimates.
+        judge: the judge; None where the table has none.
+        searched: what the cell should search; None where it searches nothing or that is not stated.
+        lacks: why it cannot run; empty where it can.
+    """
+
+    method: str
+    model: str
+    setting: str
+    options: Options
+    plays: Model
+    judge: TableJudge | None
+    searched: Searched | None = None
+    lacks: str = ""
+
+    @property
+    def name(self) -> str:
+        """What `--cells` selects it by."""
+        return "/".join(filter(None, (self.column, self.method, self.model, self.setting)))
+
+    @property
+    def folder(self) -> str:
+        """The name of its first run folder, which cells of equal settings share (`folder_of`)."""
+        return next(iter(self.folders.values())).name
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs of its samples; empty unless all are finished."""
+        return [] if self.lacks or len(self.runs) < len(self.folders) else list(self.runs.values())
+
+    def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
+        """The options as those of `notewriter evaluate`; `cache` is used if they name none.
+
+        Raises:
+            UserError: a value is of the wrong type.
+        """
+        options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
+        try:
+            evaluation, models, costs = from_keywords(OPTIONS, options)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from error
+        return evaluation, models, costs
+
+
+def folder_of(options: Options, model: str, judge: TableJudge | None) -> str:
+    """The name of a cell's run folder: a hash of the settings that differ from the defaults, after words to read.
+
+    Cells of any tables with the same settings share a folder, unless a table has a judge of its own: a run has one
+    judge. Its cells are answered from the cache. An option of a later version changes no name.
+    """
+    usual, of_method = defaults(*OPTIONS), METHODS[options["method"]].options
+    chosen = _chosen(options, usual)
+    chosen["method_options"] = _chosen(options.get("method_options", {}), of_method)
+    name = f"{options['dataset']}-{options['method']}-{Path(model).name}"
+    judged = f"-{judge.name}" if judge and judge.name else ""
+    words, judged = ("".join(each if each.isalnum() or each in "._" else "-" for each in one) for one in (name, judged))
+    return f"{words}-{config_hash(chosen, *OPTIONS)}{judged}"
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A paper's table: its file, its cells, and what stands in for the paper's.
+
+    `indexes` has them by folder; `corpora_folder` is where the corpora are made, and `output` where the runs are.
+    """
+
+    path: Path
+    file: TableFile
+    cells: list[Evaluated]
+    substitutes: Substitutes
+    output: Path
+    indexes: dict[str, Searched]
+    corpora_folder: str
+
+    @property
+    def name(self) -> str:
+        """The beginning of the names of the files that are written."""
+        return f"{self.path.parent.name}_{self.path.stem}"
+
+    def chosen(self, patterns: Sequence[str]) -> list[Evaluated]:
+        """The cells that a pattern fits, all without patterns.
+
+        Raises:
+            UserError: a pattern fits no cell.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(cell.name, pattern) for cell in self.cells):
+                names = ", ".join(cell.name for cell in self.cells[:3])
+                raise UserError(f"--cells {pattern}: fits no cell of {self.path}; its cells are named like {names}")
+        return [cell for cell in self.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
+
+
+def read_table(
+    path: Path, changes: Mapping[str, str], substitutes: Substitutes, output: Path = Path(OUTPUT)
+) -> PaperTable:
+    """Read a table's file; `changes` replaces variables, and the runs are in `output`.
+
+    Raises:
+        UserError: a file cannot be read, has unknown keys, or names something that is not there.
+    """
+    path = find(path)
+    file = check_mapping(read_file(path, "check the path of the table"), TableFile, str(path))
+    variables = changed(file.variables, changes, path)
+    for name, index in file.indexes.items():
+        choose(f"corpus of {path}: indexes: {name}", index.corpus, file.corpora)
+    indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in file.indexes.items()}
+    cells = list(_Reader(path, file, variables, substitutes, output, indexes).cells())
+    folder = filled("{{ corpora }}", variables, str(path)) if file.corpora else ""
+    return PaperTable(path, file, cells, substitutes, output, indexes, folder)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What the cells of a file are read with."""
+
+    path: Path
+    file: TableFile
+    variables: Variables
+    substitutes: Substitutes
+    output: Path
+    indexes: Mapping[str, Searched]
+
+    def cells(self) -> Iterator[Evaluated]:
+        """The cells of all products, in the order of the file."""
+        names: set[str] = set()
+        for number, row in enumerate(self.file.rows):
+            place = f"{self.path}: rows[{number}]"
+            columns = _listed(row.columns) or self.file.columns
+            if not columns:
+                raise UserError(f"{place}: has no columns; name a benchmark, or a list")
+            for each in itertools.product(*map(_listed, (row.method, row.model, row.setting)), columns):
+                cell = self._cell(place, row.options, *each)
+                if cell.name in names:
+                    raise UserError(f"{place}: {cell.name} is given twice; remove one")
+                names.add(cell.name)
+                yield cell
+
+    def _cell(self, place: str, own: Options, method: str, model: str, setting: str, benchmark: str) -> Evaluated:
+        file, substitutes = self.file, self.substitutes
+        variables = {**self.variables, "benchmark": benchmark, "model": model}
+        of_benchmark = dict(self._entry(place, "benchmark", benchmark, file.benchmarks))
+        plays = self._model(place, model)
+        of_method = {"method": method} | file.methods.get(method, {})
+        recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
+        if recipe.get("method") != of_method["method"]:
+            recipe = _without(recipe, names_of(*OPTIONS, of="method"))
+        layers = [recipe, of_benchmark, of_method, plays.options]
+        layers += [self._entry(place, "setting", setting, file.settings)] if setting else []
+        options = _merged([*layers, file.options, own])
+        found = (filled(index, variables, place) for index in indexes_of(options))
+        searched = next((self.indexes[each] for each in found if each in self.indexes), None)
+        if plays.prices:
+            options["prices"] = {"policy": plays.prices}
+        options = self._served(options)
+        # The table is its user's file, as one of options is.
+        for name in filter(is_place, names_in([options.get(kind) for kind in ("method", "dataset", "family")])):
+            load(name)
+        self._entry(place, "method", str(options.get("method")), METHODS)
+        self._entry(place, "dataset", str(options.get("dataset")), BENCHMARKS)
+        if substitutes.indexes:
+            options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
+        if benchmark in substitutes.questions:
+            options = _without(options, names_of(*OPTIONS, of="questions"))
+            options["path"] = substitutes.questions[benchmark]
+        if substitutes.limit:
+            options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
+        if not METHODS[options["method"]].retrieves:
+            options, searched = _without(options, SEARCHED), None
+        if unknown := [key for key in options if key not in NAMES]:
+            raise UserError(
+                f"{place}: {benchmark}/{method}/{model}: unknown key {unknown[0]!r}; known are: {sorted(NAMES)}"
+            )
+        options, missing = _filled(options, variables, place)
+        lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
+        judge = self._judge(place, variables)
+        root = self.output / "cells" / folder_of(options, model, judge)
+        folders: dict[int | None, Path] = {1: root}
+        folders |= {number: root.with_name(f"{root.name}-sample{number}") for number in range(2, file.samples + 1)}
+        row = ", ".join(filter(None, (method, model, setting)))
+        return Evaluated(row, benchmark, folders, method, model, setting, options, plays, judge, searched, lacks)
+
+    @staticmethod
+    def _entry(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
+        try:
+            return choose(kind, name, entries)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+
+    def _model(self, place: str, name: str) -> Model:
+        return _as_model(f"{self.path}: models: {name}", self._entry(place, "model", name, self.file.models))
+
+    def _served(self, options: Options) -> Options:
+        """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
+        if self.substitutes.model:
+            options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
+        return _merged([options, self.substitutes.options])
+
+    def _judge(self, place: str, variables: Variables) -> TableJudge | None:
+        """The judge of a cell; None where the table has none or needs none."""
+        file, here = self.file, f"{self.path}: judge"
+        for each in file.judgements:
+            choose("judgement", each, JUDGEMENTS)
+        name = filled(file.judge_model, variables, f"{here}_model") if file.judge_model else ""
+        entry = file.judge or {}
+        if name:
+            of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
+            entry = self._entry(place, "model", name, file.models) | of_the_judge
+        if not entry:
+            if file.judgements:
+                raise UserError(f"{self.path}: judgements: there is no judge; add one")
+            return None
+        plays = _as_model(here, entry)
+        options, missing = _filled(self._served(plays.options), variables, here)
+        if missing and name != variables["model"]:
+            raise UserError(f"{here}: add --set {missing}=VALUE")
+        return TableJudge(pick(options, ModelArguments), file.judgements, plays, name)
+
+
+def indexes_of(options: Options) -> list[str]:
+    """The folders of the indexes that an evaluation searches."""
+    parts = options.get("retriever") or [{"index": folder} for folder in options.get("index") or []]
+    return [
+        str(part[kind]) for part in parts for kind in ("index", "documents") if isinstance(part, dict) and kind in part
+    ]
+
+
+@functools.cache
+def _recipe(name: str) -> Options:
+    return read_mapping(find(name), "name a recipe in config", {})[1]
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return names if isinstance(names, list) else [names]
+
+
+def _as_model(place: str, entry: Options) -> Model:
+    """A model's entry: what `Model` has besides options, and options."""
+    own = {key: entry[key] for key in ("billions", "prices", "recipe") if key in entry}
+    model = typed.read({"options": {}} | own, Model, place)
+    return replace(model, options=_without(entry, own))
+
+
+def _without(options: Mapping[str, Any], names: Container[str]) -> Options:
+    return {key: value for key, value in options.items() if key not in names}
+
+
+def _chosen(options: Options, usual: Mapping[str, Any]) -> Options:
+    """The options that differ from the usual ones."""
+    return {key: value for key, value in options.items() if value != usual.get(key, MISSING)}
+
+
+def _merged(layers: Sequence[Options]) -> Options:
+    """Options in which later layers win; of mappings, their entries do."""
+    result: Options = {}
+    for layer in layers:
+        if SEARCHED & layer.keys():
+            result = _without(result, SEARCHED)
+        for key, value in layer.items():
+            both = isinstance(value, dict) and isinstance(result.get(key), dict)
+            result[key] = result[key] | value if both else value
+    return result
+
+
+def _filled(options: Options, variables: Variables, place: str) -> tuple[Options, str]:
+    """Options with their variables, and the first variable that has no value; its option is left as it is."""
+    result: Options = {}
+    missing = ""
+    for key, value in options.items():
+        try:
+            result[key] = filled_in(value, variables, f"{place}: {key}")
+        except MissingVariable as error:
+            result[key], missing = value, missing or error.name
+    return result, missing
