@@ -35,8 +35,8 @@ class Compared:
         text: what the experiment asks and how, in Markdown.
         sets: name -> what tables call it; `set` in a cell's path is the name.
         cells: what tables call it -> the path of its evaluation runs, with `set`, and `seed` if it has seeds.
-        compare: pairs of cells; differences are the second minus the first.
         metrics: the scores that are shown and compared; `note_fact_recall` always with `note_words`, which explain it.
+        compare: pairs of cells; differences are the second minus the first.
         seeds: the values of `seed`.
         pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
         primary: the tests that the experiment was made for; all else is exploratory.
@@ -50,8 +50,8 @@ class Compared:
     text: Text
     sets: Annotated[dict[str, str], MinLen(1)]
     cells: Annotated[dict[str, str], MinLen(1)]
-    compare: list[tuple[str, str]]
     metrics: Annotated[list[str], MinLen(1)]
+    compare: list[tuple[str, str]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     pairs: dict[str, str] = field(default_factory=dict)
     primary: list[Primary] = field(default_factory=list)

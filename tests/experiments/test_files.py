@@ -127,7 +127,7 @@ COMMON = """
     variables: {data: theirs, model: "{{ data }}/model"}
     runs:
       - {title: make, command: "make {{ data }} {{ output_dir }}"}
-    results: {title: Theirs}
+    results: {title: Theirs, text: Of one run., sets: {a: A}, cells: {one: 'runs/{{ set }}'}, metrics: [f1]}
     """
 
 
@@ -141,8 +141,9 @@ def test_another_files_runs_come_first_and_its_keys_and_variables_count_unless_t
         """
     pipeline = read(own, common=COMMON)
     assert argvs(pipeline) == [["make", "mine", "runs/x"], ["use", "mine", "mine/model"]]
-    assert pipeline.results == {"title": "Theirs"}
-    assert read(textwrap.dedent(own) + "results: {title: Own}\n", common=COMMON).results == {"title": "Own"}
+    assert pipeline.results.title == "Theirs"
+    # Of a mapping in both, the entries that are this file's count.
+    assert read(textwrap.dedent(own) + "results: {title: Own}\n", common=COMMON).results.title == "Own"
 
 
 def test_several_files_are_included_in_their_order_and_through_each_other(read):

@@ -1,11 +1,12 @@
 """What a cell searches, against the corpus that its table is about."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from notewriter.results.cells import corpus_of, other_corpus
-from notewriter.results.paper_table import Cell
+from notewriter.results.paper_table import Evaluated
 from notewriter.results.table_file import Model, Searched
 
 
@@ -23,7 +24,8 @@ def index(tmp_path):
 
 
 def cell(searched, **options):
-    return Cell("vanilla", "Other", "", "hotpotqa", options, Model({}), None, searched)
+    names = ("vanilla, Other", "hotpotqa", {1: Path("cell")}, "vanilla", "Other", "")
+    return Evaluated(*names, options, Model({}), None, searched)
 
 
 IRCOT = Searched("ircot-hotpotqa")
