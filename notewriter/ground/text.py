@@ -73,6 +73,11 @@ def words_in(text: str) -> list[str]:
     return [part for word in words for part in _parts().findall(word)]
 
 
+def bare_words(text: str) -> tuple[str, ...]:
+    """The words of a text (`words_in`), in lower case and without punctuation."""
+    return tuple(words_in(" ".join(regex.findall(r"\w+", text.casefold()))))
+
+
 def is_character(word: str) -> bool:
     """Whether a word (`words_in`, `tokens`) is a character of a script without spaces, of which words have some two."""
     return not word.isascii() and bool(_unspaced().search(word))

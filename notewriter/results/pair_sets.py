@@ -9,9 +9,10 @@ from typing import Any
 
 from notewriter.artifacts.pairs import Pair, read_pairs
 from notewriter.artifacts.statistics import BEYOND_QUOTA
+from notewriter.ground.text import bare_words
 from notewriter.pages.tables import Table
 from notewriter.results.origins import statistics_of
-from notewriter.rollouts.shortcuts import differences, separations, sides, strongest, words_of
+from notewriter.rollouts.shortcuts import differences, separations, sides, strongest
 
 Choices = dict[tuple[str, str], tuple[str, str]]
 """(Stage, prompt) -> the chosen and the rejected text."""
@@ -68,7 +69,7 @@ def _separations(pairs_of: Mapping[str, Sequence[Pair]]) -> Table:
     for name, pairs in pairs_of.items():
         for stage in sorted({pair["stage"] for pair in pairs}):
             both = [sides(pair) for pair in pairs if pair["stage"] == stage]
-            words = [statistics.fmean(len(words_of(side.text)) for side in each) for each in zip(*both, strict=True)]
+            words = [statistics.fmean(len(bare_words(side.text)) for side in each) for each in zip(*both, strict=True)]
             told = [differences(*each) for each in both]
             feature, separation = strongest(told)
             longer, most = f"{separations(told)[0].share:.0%}", f"{feature.more}: {separation.share:.0%}"

@@ -6,13 +6,15 @@ is right; one that alone names the chosen side of most pairs is what DPO is like
 """
 
 import functools
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from notewriter.artifacts.statistics import Shortcuts
+from notewriter.ground.text import bare_words
 
 NGRAM = 4
 """Words in a row that count as copied from the prompt."""
@@ -78,13 +80,8 @@ class Feature:
     content: bool = False
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text; each mark of a note that names sentences is one."""
-    return re.findall(r"\w+", text.casefold())
-
-
 def _ngrams(text: str) -> list[tuple[str, ...]]:
-    words = words_of(text)
+    words = bare_words(text)
     return [tuple(words[start : start + NGRAM]) for start in range(len(words) - NGRAM + 1)]
 
 
@@ -111,10 +108,10 @@ def _punctuation(side: Side) -> float:
 
 def _position(side: Side) -> float | None:
     """The words before the first gold answer as a share of all; None if there is none."""
-    words = words_of(side.text)
+    words = bare_words(side.text)
     places = [
         start
-        for answer in map(words_of, side.answers)
+        for answer in map(bare_words, side.answers)
         for start in range(len(words) - len(answer) + 1)
         if answer and words[start : start + len(answer)] == answer
     ]
@@ -122,7 +119,7 @@ def _position(side: Side) -> float | None:
 
 
 FEATURES = (
-    Feature("words", "is longer", lambda side: float(len(words_of(side.text)))),
+    Feature("words", "is longer", lambda side: float(len(bare_words(side.text)))),
     Feature("lines", "has more lines", lambda side: float(len(side.text.strip().splitlines()))),
     Feature("list items", "has more list items", lambda side: float(len(LIST_ITEM.findall(side.text)))),
     Feature("punctuation", "has more punctuation", _punctuation),
@@ -184,14 +181,6 @@ class Separation:
         """The share of pairs whose chosen side the feature names, in [0.5, 1], by the better of higher and lower."""
         return max(self.share, 1 - self.share)
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of `share` (Wilson), with the pairs as independent."""
-        z, n = 1.96, self.pairs
-        centre = (self.share + z * z / (2 * n)) / (1 + z * z / n)
-        reach = z / (1 + z * z / n) * math.sqrt(self.share * (1 - self.share) / n + z * z / (4 * n * n))
-        return max(0.0, centre - reach), min(1.0, centre + reach)
-
 
 def separations(rows: Sequence[Sequence[float]]) -> list[Separation]:
     """For each of `FEATURES`, how it separates the pairs with these `differences`, a row a pair."""
@@ -251,6 +240,50 @@ def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> S
         scale[scale == 0] = 1.0
         scores[fold == held_out] = matrix[fold == held_out] / scale @ preferences(fitted / scale)
     return Separation(len(rows), int((scores > 1e-9).sum()), int((scores < -1e-9).sum()))
+
+
+class SidesTally:
+    """What separates the sides of each stage's pairs beside what they say; of a pair its differences are kept.
+
+    `answers` are the gold answers by question id, as far as they are known.
+    """
+
+    def __init__(self, answers: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._answers = answers or {}
+        self._rows: dict[str, list[list[float]]] = {}
+        self._questions: dict[str, list[str]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add pairs."""
+        for row in rows:
+            both = sides(row, self._answers.get(row["question_id"], ()))
+            self._rows.setdefault(row["stage"], []).append(differences(*both))
+            self._questions.setdefault(row["stage"], []).append(row["question_id"])
+
+    def totals(self) -> dict[str, Shortcuts]:
+        """The separations by stage, as stats.json has them."""
+        told: dict[str, Shortcuts] = {}
+        for stage, rows in sorted(self._rows.items()):
+            named = zip(FEATURES, separations(rows), strict=True)
+            together = all_together(rows, self._questions[stage])
+            told[stage] = {
+                "pairs": len(rows),
+                "features": {
+                    feature.name: {
+                        "chosen_higher": each.higher,
+                        "rejected_higher": each.lower,
+                        "predicts": round(each.predicts, 4),
+                    }
+                    for feature, each in sorted(named, key=lambda pair: -pair[1].predicts)
+                },
+                "together": round(together.share, 4) if together else None,
+            }
+        return told
+
+    def warnings(self) -> list[str]:
+        """A line per stage of which one feature names most chosen sides."""
+        named = (warning(stage, rows) for stage, rows in sorted(self._rows.items()))
+        return [line for line in named if line]
 
 
 def preferences(

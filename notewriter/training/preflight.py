@@ -23,7 +23,7 @@ from trl.trainer.utils import add_fused_lm_head
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, writing
-from notewriter.rollouts import shortcuts
+from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
@@ -119,7 +119,9 @@ def check_data(
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, machine.show))
     if isinstance(arguments, PairArguments):
-        sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in shortcuts_of(files["train"]))
+        tally = SidesTally()
+        tally.add(row for row in pairs.stream(files["train"], labelled=True) if row["chosen"] and row["rejected"])
+        sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in tally.warnings())
     return datasets["train"]
 
 
@@ -144,16 +146,6 @@ def load(
         check_packing(training, model)
         files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
         return files, *conversations.load(files, tokenizer, stops, training, arguments)
-
-
-def shortcuts_of(file: Path) -> list[str]:
-    """A line per stage of a file of pairs of which one feature names most chosen sides (`rollouts.shortcuts`)."""
-    stages: dict[str, list[list[float]]] = {}
-    for pair in pairs.stream(file, labelled=True):
-        if not (pair["chosen"] and pair["rejected"]):
-            continue
-        stages.setdefault(pair["stage"], []).append(shortcuts.differences(*shortcuts.sides(pair)))
-    return [line for stage, rows in sorted(stages.items()) if (line := shortcuts.warning(stage, rows))]
 
 
 def check_sharing(model: ModelConfig) -> None:

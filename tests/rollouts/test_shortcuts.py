@@ -74,6 +74,11 @@ def test_a_side_is_cut_if_it_has_as_many_tokens_as_it_may():
     assert [side.cut for side in sides(bare)] == [False, False]
 
 
+def test_a_script_without_spaces_has_words_too():
+    assert value("words", "米拉在托伦建桥。") == 7 and value("words", "Mira built it.") == 3
+    assert value("place of the gold answer", "米拉在托伦建桥。", answers=("托伦",)) == 3 / 7
+
+
 def test_the_temperatures_of_two_samples_tell_them_apart():
     pair = {
         "prompt": [{"role": "user", "content": "Who?"}],
@@ -98,8 +103,6 @@ def test_the_place_of_the_answer_is_known_only_where_it_is():
 def test_a_separation_counts_equal_pairs_half():
     found = Separation(pairs=10, higher=2, lower=6)
     assert (found.share, found.predicts) == (0.3, 0.7)
-    # Wilson's interval of 3 of 10.
-    assert found.interval == pytest.approx((0.1078, 0.6032), abs=1e-4)
 
 
 def rows_of(pairs):

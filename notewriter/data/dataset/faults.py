@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.rollouts import ChainRollout, Drop, PairsRollout
-from notewriter.data.dataset.hygiene import usual_lengths, words_of
+from notewriter.data.dataset.hygiene import usual_lengths
 from notewriter.data.options import ChainsArguments
+from notewriter.ground.text import bare_words
 
 EMPTY = "a side is empty"
 IDENTICAL = "chosen and rejected are identical"
@@ -36,7 +37,7 @@ def pair_fault(row: Pair, chosen_is_cut: bool) -> str | None:
         chosen_is_cut: whether the chosen side was cut at its token limit.
     """
     chosen, rejected = row["chosen"][-1]["content"], row["rejected"][-1]["content"]
-    if not (words_of(chosen) and words_of(rejected)):
+    if not (bare_words(chosen) and bare_words(rejected)):
         return EMPTY
     if chosen.split() == rejected.split():
         return IDENTICAL
@@ -53,7 +54,7 @@ def repeats_itself(text: str) -> bool:
     There are two signs. A run of up to 50 words occurs at least four times in succession (16 words or more). Or more
     than half of at least 32 word trigrams are repetitions, as in a numbered list with one text at each number.
     """
-    words = words_of(text)
+    words = bare_words(text)
     for period in range(1, min(50, len(words) // 4) + 1):
         run = 0
         for earlier, later in zip(words, words[period:], strict=False):

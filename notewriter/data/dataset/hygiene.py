@@ -12,7 +12,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import regex
 from rensa import RMinHash, RMinHashLSH
 
 from notewriter.artifacts.statistics import Hygiene, Overlap
@@ -21,7 +20,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
-from notewriter.ground.text import is_character, normalise, words_in
+from notewriter.ground.text import bare_words, is_character, normalise
 
 NEAR = 0.7
 """The weighted Jaccard similarity from which two questions with a common gold answer are near-duplicates."""
@@ -127,14 +126,14 @@ def _separate(
 ) -> tuple[list[Question], list[DroppedQuestion]]:
     """As `clean_questions`, with no complaint; without `each_other`, questions are not compared among themselves."""
     texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
-    frequency = Counter(word for text in texts for word in set(words_of(text)))
+    frequency = Counter(word for text in texts for word in set(bare_words(text)))
     rare = max(5, len(texts) / 100)
-    usual = usual_lengths([len(words_of(question.question)) for question in questions])
+    usual = usual_lengths([len(bare_words(question.question)) for question in questions])
     indexed = list(evaluation)
     exact: dict[tuple[str, ...], Seen] = {}
     alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
     for number, seen in enumerate(evaluation):
-        exact.setdefault(words_of(seen.question.question), seen)
+        exact.setdefault(bare_words(seen.question.question), seen)
         alike.insert(number, _minhash(_weighted(seen.question, frequency, len(texts))))
     ngrams = {ngram: seen for seen in evaluation for ngram in _ngrams(seen.question, frequency, rare)}
     by_passage: dict[str, list[Seen]] = {}
@@ -146,7 +145,7 @@ def _separate(
     for question in questions:
         weighted = _weighted(question, frequency, len(texts))
         minhash = _minhash(weighted)
-        if other := exact.get(words_of(question.question)):
+        if other := exact.get(bare_words(question.question)):
             drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
         elif other := _most_alike(
             question, weighted, [indexed[key] for key in alike.query(minhash)], frequency, len(texts)
@@ -156,11 +155,11 @@ def _separate(
             drop = DroppedQuestion(question, SHARED_WORDS, *_name(other))
         elif other := _same_evidence(question, by_passage):
             drop = DroppedQuestion(question, SHARED_PASSAGES, *_name(other))
-        elif not usual[0] <= len(words_of(question.question)) <= usual[1]:
+        elif not usual[0] <= len(bare_words(question.question)) <= usual[1]:
             drop = DroppedQuestion(question, UNUSUAL_QUESTION)
         else:
             if each_other:
-                exact[words_of(question.question)] = Seen(question, None)
+                exact[bare_words(question.question)] = Seen(question, None)
                 alike.insert(len(indexed), minhash)
                 indexed.append(Seen(question, None))
             kept.append(question)
@@ -201,18 +200,13 @@ def _name(other: Seen) -> tuple[str, str | None]:
     return other.question.id, other.evaluation_file
 
 
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text (`ground.text.words_in`), in lower case and without punctuation."""
-    return tuple(words_in(" ".join(regex.findall(r"\w+", text.casefold()))))
-
-
 def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:
     """The words of a question, each repeated by its inverse document frequency (rounded, at least 1).
 
     The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
     wording of a template hardly does.
     """
-    words = set(words_of(question.question))
+    words = set(bare_words(question.question))
     return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
 
 
@@ -238,7 +232,7 @@ def _most_alike(
 
 
 def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
-    words = words_of(question.question)
+    words = bare_words(question.question)
     lengths = [0.0, *accumulate(0.5 if is_character(word) else 1.0 for word in words)]
     for start, before in enumerate(lengths):
         end = bisect_left(lengths, before + NGRAM)

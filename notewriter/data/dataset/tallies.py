@@ -2,13 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from notewriter.artifacts import statistics
-from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.statistics import BEYOND_QUOTA, ChainsTotals
-from notewriter.rollouts import shortcuts
+from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.rollouts.usage import Usage
 
 
@@ -128,47 +126,6 @@ class PairsTally(StagesTally):
         reasons = self._dropped[stage]
         prompts = self.rows[stage] + reasons.total()
         return round((self.rows[stage] + reasons[BEYOND_QUOTA]) / prompts, 4) if prompts else None
-
-
-class SidesTally:
-    """What separates the sides of each stage's pairs beside what they say; of a pair its differences are kept."""
-
-    def __init__(self, answers: Mapping[str, Sequence[str]]) -> None:
-        self._answers = answers
-        self._rows: dict[str, list[list[float]]] = {}
-        self._questions: dict[str, list[str]] = {}
-
-    def add(self, rows: Iterable[Pair]) -> None:
-        """Add pairs."""
-        for row in rows:
-            both = shortcuts.sides(row, self._answers.get(row["question_id"], ()))
-            self._rows.setdefault(row["stage"], []).append(shortcuts.differences(*both))
-            self._questions.setdefault(row["stage"], []).append(row["question_id"])
-
-    def totals(self) -> dict[str, statistics.Shortcuts]:
-        """The separations by stage, as stats.json has them."""
-        told: dict[str, statistics.Shortcuts] = {}
-        for stage, rows in sorted(self._rows.items()):
-            named = zip(shortcuts.FEATURES, shortcuts.separations(rows), strict=True)
-            together = shortcuts.all_together(rows, self._questions[stage])
-            told[stage] = {
-                "pairs": len(rows),
-                "features": {
-                    feature.name: {
-                        "chosen_higher": each.higher,
-                        "rejected_higher": each.lower,
-                        "predicts": round(each.predicts, 4),
-                    }
-                    for feature, each in sorted(named, key=lambda pair: -pair[1].predicts)
-                },
-                "together": round(together.share, 4) if together else None,
-            }
-        return told
-
-    def warnings(self) -> list[str]:
-        """A line per stage of which one feature names most chosen sides."""
-        named = (shortcuts.warning(stage, rows) for stage, rows in sorted(self._rows.items()))
-        return [line for line in named if line]
 
 
 class ChainsTally(Tally):
