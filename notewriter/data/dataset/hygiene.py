@@ -96,7 +96,7 @@ def clean_questions(
 
     - its words, ignoring case and punctuation, are those of an earlier question or of an evaluation question;
     - its words are nearly those of such a question, and a gold answer is the same. Words are weighted by their rarity,
-      so that two questions of one template about two people are not near-duplicates (see `_weighted`);
+      so that two questions of one template about two people are not near-duplicates (see `_Known`);
     - it shares eight consecutive words (16 characters in scripts without spaces) with an evaluation question and one of
       them is rare, that is, in at most one question in a hundred: the wording of a template that thousands of questions
       share is no overlap;
@@ -125,47 +125,93 @@ def _separate(
     questions: Sequence[Question], evaluation: Sequence[Seen], each_other: bool = True
 ) -> tuple[list[Question], list[DroppedQuestion]]:
     """As `clean_questions`, with no complaint; without `each_other`, questions are not compared among themselves."""
-    texts = [question.question for question in questions] + [seen.question.question for seen in evaluation]
-    frequency = Counter(word for text in texts for word in set(bare_words(text)))
-    rare = max(5, len(texts) / 100)
-    usual = usual_lengths([len(bare_words(question.question)) for question in questions])
-    indexed = list(evaluation)
-    exact: dict[tuple[str, ...], Seen] = {}
-    alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
-    for number, seen in enumerate(evaluation):
-        exact.setdefault(bare_words(seen.question.question), seen)
-        alike.insert(number, _minhash(_weighted(seen.question, frequency, len(texts))))
-    ngrams = {ngram: seen for seen in evaluation for ngram in _ngrams(seen.question, frequency, rare)}
-    by_passage: dict[str, list[Seen]] = {}
+    known = _Known([question.question for question in (*questions, *(seen.question for seen in evaluation))])
     for seen in evaluation:
-        for passage in seen.question.supporting_ids[:1]:
-            by_passage.setdefault(passage, []).append(seen)
-
+        known.add(seen)
+    shortest, longest = usual_lengths([len(bare_words(question.question)) for question in questions])
     kept, drops = [], []
     for question in questions:
-        weighted = _weighted(question, frequency, len(texts))
-        minhash = _minhash(weighted)
-        if other := exact.get(bare_words(question.question)):
-            drop = DroppedQuestion(question, SAME_EVALUATION if other.evaluation_file else SAME, *_name(other))
-        elif other := _most_alike(
-            question, weighted, [indexed[key] for key in alike.query(minhash)], frequency, len(texts)
-        ):
-            drop = DroppedQuestion(question, ALIKE_EVALUATION if other.evaluation_file else ALIKE, *_name(other))
-        elif other := next((ngrams[ngram] for ngram in _ngrams(question, frequency, rare) if ngram in ngrams), None):
-            drop = DroppedQuestion(question, SHARED_WORDS, *_name(other))
-        elif other := _same_evidence(question, by_passage):
-            drop = DroppedQuestion(question, SHARED_PASSAGES, *_name(other))
-        elif not usual[0] <= len(bare_words(question.question)) <= usual[1]:
-            drop = DroppedQuestion(question, UNUSUAL_QUESTION)
+        if met := known.met(question):
+            reason, other = met
+            drops.append(DroppedQuestion(question, reason, other.question.id, other.evaluation_file))
+        elif not shortest <= len(bare_words(question.question)) <= longest:
+            drops.append(DroppedQuestion(question, UNUSUAL_QUESTION))
         else:
             if each_other:
-                exact[bare_words(question.question)] = Seen(question, None)
-                alike.insert(len(indexed), minhash)
-                indexed.append(Seen(question, None))
+                known.add(Seen(question, None))
             kept.append(question)
-            continue
-        drops.append(drop)
     return kept, drops
+
+
+class _Known:
+    """Questions that others must not repeat, by all that two questions can share.
+
+    `texts` are those of all questions at hand, which tell how rare a word is.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._frequency = Counter(word for text in texts for word in set(bare_words(text)))
+        self._total, self._rare = len(texts), max(5, len(texts) / 100)
+        self._all: list[Seen] = []
+        self._exact: dict[tuple[str, ...], Seen] = {}
+        self._alike = RMinHashLSH(threshold=NEAR, num_perm=HASHES, num_bands=BANDS)
+        self._by_ngram: dict[tuple[str, ...], Seen] = {}
+        self._by_passage: dict[str, list[Seen]] = {}
+
+    def add(self, seen: Seen) -> None:
+        """Add a question; of training questions neither single wordings nor evidence count."""
+        question = seen.question
+        self._exact.setdefault(bare_words(question.question), seen)
+        self._alike.insert(len(self._all), _minhash(self._weighted(question)))
+        self._all.append(seen)
+        if seen.evaluation_file is not None:
+            self._by_ngram |= dict.fromkeys(self._ngrams(question), seen)
+            for passage in question.supporting_ids[:1]:
+                self._by_passage.setdefault(passage, []).append(seen)
+
+    def met(self, question: Question) -> tuple[str, Seen] | None:
+        """The first reason of `clean_questions` for which a question is left out, and the one that it repeats."""
+        if other := self._exact.get(bare_words(question.question)):
+            return SAME_EVALUATION if other.evaluation_file else SAME, other
+        if other := self._most_alike(question):
+            return ALIKE_EVALUATION if other.evaluation_file else ALIKE, other
+        if other := next(filter(None, map(self._by_ngram.get, self._ngrams(question))), None):
+            return SHARED_WORDS, other
+        passages = set(question.supporting_ids)
+        for other in (seen for passage in question.supporting_ids for seen in self._by_passage.get(passage, ())):
+            if passages.issuperset(other.question.supporting_ids):
+                return SHARED_PASSAGES, other
+        return None
+
+    def _weighted(self, question: Question) -> set[str]:
+        """The words of a question, each repeated by its inverse document frequency (rounded, at least 1).
+
+        The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
+        wording of a template hardly does.
+        """
+        words = set(bare_words(question.question))
+        copies = {word: max(1, round(math.log(self._total / self._frequency[word]))) for word in words}
+        return {f"{word} {copy}" for word, many in copies.items() for copy in range(many)}
+
+    def _most_alike(self, question: Question) -> Seen | None:
+        """The near-duplicate, evaluation questions first; hash collisions are filtered out here."""
+        weighted, answers = self._weighted(question), {normalise(answer) for answer in question.answers}
+        duplicates = []
+        for candidate in (self._all[key] for key in self._alike.query(_minhash(weighted))):
+            other = self._weighted(candidate.question)
+            similarity = len(weighted & other) / len(weighted | other) if weighted | other else 0.0
+            if similarity >= NEAR and answers & {normalise(answer) for answer in candidate.question.answers}:
+                duplicates.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
+        return min(duplicates, key=lambda each: each[:3])[3] if duplicates else None
+
+    def _ngrams(self, question: Question) -> Iterator[tuple[str, ...]]:
+        """The wordings of `NGRAM` words in a row, one of them rare; a character without spaces is half a word."""
+        words = bare_words(question.question)
+        lengths = [0.0, *accumulate(0.5 if is_character(word) else 1.0 for word in words)]
+        for start, before in enumerate(lengths):
+            end = bisect_left(lengths, before + NGRAM)
+            if end < len(lengths) and min(self._frequency[word] for word in words[start:end]) <= self._rare:
+                yield words[start:end]
 
 
 def write_drops(folder: Path, drops: Iterable[DroppedQuestion]) -> None:
@@ -196,57 +242,11 @@ def hygiene_statistics(drops: Sequence[DroppedQuestion], evaluation: Sequence[Se
     }
 
 
-def _name(other: Seen) -> tuple[str, str | None]:
-    return other.question.id, other.evaluation_file
-
-
-def _weighted(question: Question, frequency: Mapping[str, int], total: int) -> set[str]:
-    """The words of a question, each repeated by its inverse document frequency (rounded, at least 1).
-
-    The Jaccard similarity of two such sets is the words' weighted one, which MinHash estimates: names count, the
-    wording of a template hardly does.
-    """
-    words = set(bare_words(question.question))
-    return {f"{word} {copy}" for word in words for copy in range(max(1, round(math.log(total / frequency[word]))))}
-
-
 def _minhash(items: set[str]) -> RMinHash:
     minhash = RMinHash(num_perm=HASHES, seed=0)
     # Sorted, since the order of a set differs between processes.
     minhash.update(sorted(items))
     return minhash
-
-
-def _most_alike(
-    question: Question, weighted: set[str], candidates: Iterable[Seen], frequency: Mapping[str, int], total: int
-) -> Seen | None:
-    """The near-duplicate among the candidates, evaluation questions first; hash collisions are filtered out here."""
-    answers = {normalise(answer) for answer in question.answers}
-    duplicates = []
-    for candidate in candidates:
-        other = _weighted(candidate.question, frequency, total)
-        similarity = len(weighted & other) / len(weighted | other) if weighted | other else 0.0
-        if similarity >= NEAR and answers & {normalise(answer) for answer in candidate.question.answers}:
-            duplicates.append((candidate.evaluation_file is None, -similarity, candidate.question.id, candidate))
-    return min(duplicates, key=lambda each: each[:3])[3] if duplicates else None
-
-
-def _ngrams(question: Question, frequency: Mapping[str, int], rare: float) -> Iterator[tuple[str, ...]]:
-    words = bare_words(question.question)
-    lengths = [0.0, *accumulate(0.5 if is_character(word) else 1.0 for word in words)]
-    for start, before in enumerate(lengths):
-        end = bisect_left(lengths, before + NGRAM)
-        if end < len(lengths) and min(frequency[word] for word in words[start:end]) <= rare:
-            yield words[start:end]
-
-
-def _same_evidence(question: Question, by_passage: Mapping[str, Sequence[Seen]]) -> Seen | None:
-    passages = set(question.supporting_ids)
-    for passage in question.supporting_ids:
-        for seen in by_passage.get(passage, ()):
-            if passages.issuperset(seen.question.supporting_ids):
-                return seen
-    return None
 
 
 def usual_lengths(lengths: Sequence[int]) -> tuple[float, float]:
