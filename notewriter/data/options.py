@@ -7,7 +7,7 @@ from annotated_types import Interval
 
 from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.judges import JUDGES
-from notewriter.data.judges.case import Rejected
+from notewriter.data.judges.case import ComparisonArguments
 from notewriter.datasets.questions import QuestionArguments
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.ground.options import names_in
@@ -78,7 +78,7 @@ class GoldArguments(RolloutArguments):
 
 
 @dataclass(kw_only=True)
-class PairsArguments(RolloutArguments):
+class PairsArguments(ComparisonArguments, RolloutArguments):
     """What is rolled out, which stages are trained, and who judges them."""
 
     stages: dict[str, Any] = field(
@@ -102,14 +102,6 @@ class PairsArguments(RolloutArguments):
             f"weak teachers. Possible at: {_GOLD_STAGES}"
         },
     )
-    rejected: Rejected = field(
-        default="worst",
-        metadata={
-            "help": "the worse candidate that judges with scores reject: worst (the lowest score), hardest (the lowest "
-            "score of those neither cut nor empty and similar in length to the chosen one; others only if there is "
-            "none), or every (each worse candidate, in a pair of its own)"
-        },
-    )
     quotas: dict[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -129,38 +121,6 @@ class PairsArguments(RolloutArguments):
         metadata={
             "help": "quotas are checked between blocks of this many questions, which makes the pairs reproducible; "
             "use at least half of concurrency to keep the server busy"
-        },
-    )
-    note_words: Annotated[int, Interval(ge=1)] | None = field(
-        default=40,
-        metadata={
-            "help": "how many words of a note reference, whole_facts, next_search and likelihood read, so that longer "
-            "notes are not better for their length; null: all"
-        },
-    )
-    max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = field(
-        default=None,
-        metadata={
-            "help": "share of the longer side's words by which chosen and rejected may differ in length, e.g. 0.15; "
-            "prompts that would give no pair within it are counted"
-        },
-    )
-    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
-        default=2,
-        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
-    )
-    min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
-    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
-        default=1,
-        metadata={
-            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
-            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
-        },
-    )
-    noise_margin: Annotated[float, Interval(ge=0)] = field(
-        default=2.0,
-        metadata={
-            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
         },
     )
     family: str | None = field(

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from notewriter.data.dataset.balance import TWO_KINDS
 from notewriter.data.gold_evidence import WRITERS
 from notewriter.data.judges import JUDGES
-from notewriter.data.judges.case import Judge, Rules
+from notewriter.data.judges.case import ComparisonArguments, Judge, Rules
 from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.metrics import check_family
@@ -108,23 +108,14 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(
                 f"temperatures x top_ps: {len(samplers)} sampling(s) leave {stage} without two candidates; give more"
             )
-    rules = Rules(
-        family=family,
-        orders=arguments.judge_orders,
-        min_gap=arguments.min_gap,
-        continuations=arguments.continuations,
-        noise_margin=arguments.noise_margin,
-        rejected=arguments.rejected,
-        note_words=arguments.note_words,
-        max_length_gap=arguments.max_length_gap,
-    )
+    compared = {each.name: getattr(arguments, each.name) for each in fields(ComparisonArguments)}
     return Recipe(
         stages=list(judges),
         methods=methods,
         top_k_range=top_k_range,
         seed=arguments.seed,
         judges=judges,
-        rules=rules,
+        rules=Rules(family=family, **compared),
         samplers=samplers,
         gold_stages=arguments.gold_stages,
         gold_note_words=arguments.gold_note_words,

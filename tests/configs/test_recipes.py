@@ -177,7 +177,7 @@ def test_dnalign_is_the_papers(name, orders):
         "vanilla/answer": "metric",
     }
     assert list(arguments.quotas.values()) == [1900, 1900, 1900, 300]
-    assert (recipe.rules.orders, recipe.sample_full_stages) == (orders, True)
+    assert (recipe.rules.judge_orders, recipe.sample_full_stages) == (orders, True)
     # A right answer against a wrong one, and nothing in between.
     assert arguments.min_gap == 1.0
 

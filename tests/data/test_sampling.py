@@ -549,7 +549,7 @@ async def test_sides_that_a_judge_names_without_scores_are_within_the_gap_of_len
     notes = by_sampler(f"{MOTHER} {BIRTH}", "Tolen.", otherwise=f"{MOTHER} {BIRTH}")
     judge_reply = always('{"best_id": 1, "worst_id": 2}')
     for gap, reason in ((None, ""), (0.15, "the sides differ in length by more than max_length_gap")):
-        rules = {"orders": 1, "max_length_gap": gap}
+        rules = {"judge_orders": 1, "max_length_gap": gap}
         _, harvest, _, _ = await roll_out(
             {"deepnote/init_note": llm}, notes=notes, judge=judge_reply, rules=rules, **FIRST_NOTE
         )

@@ -5,7 +5,9 @@ import random
 import statistics
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
+
+from annotated_types import Interval
 
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import words_in
@@ -45,31 +47,61 @@ class Finish(Protocol):
         """The answer; None if the endpoint refuses a request on the way."""
 
 
-@dataclass(frozen=True)
-class Rules:
+@dataclass(kw_only=True)
+class ComparisonArguments:
+    """The options of how candidates are scored and compared."""
+
+    rejected: Rejected = field(
+        default="worst",
+        metadata={
+            "help": "the worse candidate that judges with scores reject: worst (the lowest score), hardest (the lowest "
+            "score of those neither cut nor empty and similar in length to the chosen one; others only if there is "
+            "none), or every (each worse candidate, in a pair of its own)"
+        },
+    )
+    note_words: Annotated[int, Interval(ge=1)] | None = field(
+        default=40,
+        metadata={
+            "help": "how many words of a note reference, whole_facts, next_search and likelihood read, so that longer "
+            "notes are not better for their length; null: all"
+        },
+    )
+    max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = field(
+        default=None,
+        metadata={
+            "help": "share of the longer side's words by which chosen and rejected may differ in length, e.g. 0.15; "
+            "prompts that would give no pair within it are counted"
+        },
+    )
+    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
+        default=2,
+        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
+    )
+    min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
+    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
+        default=1,
+        metadata={
+            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
+            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
+        },
+    )
+    noise_margin: Annotated[float, Interval(ge=0)] = field(
+        default=2.0,
+        metadata={
+            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class Rules(ComparisonArguments):
     """How candidates are scored and compared, the same for all prompts of a run.
 
-    Args:
-        family: the metric family that scores answers.
-        orders: in how many orders a judge's model sees the candidates, 1 or 2.
-        min_gap: the smallest difference of two scores that makes a pair.
-        continuations: how often a candidate is rolled forward to an answer, or has one written, to score it.
-        noise_margin: a pair's difference of scores exceeds this many of its standard errors, where they are known.
-        rejected: which of the worse candidates is rejected, by judges that score.
-        note_words: how many words of a note `reference`, `whole_facts`, `next_search` and `likelihood` read; None for
-            all.
-        max_length_gap: the share of the longer side's words by which the sides of a pair may differ in length; None for
-            any.
+    Its fields are the options of `notewriter pairs` with these names; `family` is the metric family that scores
+    answers.
     """
 
     family: str = "hotpotqa"
-    orders: int = 2
-    min_gap: float = 0.0
-    continuations: int = 1
-    noise_margin: float = 2.0
-    rejected: Rejected = "worst"
-    note_words: int | None = 40
-    max_length_gap: float | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ async def llm(case: Case) -> Verdict:
     """
     order = list(range(len(case.candidates)))
     case.random.shuffle(order)
-    orders = [order, order[::-1]][: case.rules.orders]
+    orders = [order, order[::-1]][: case.rules.judge_orders]
     ids = list(range(1, len(order) + 1))
     schema = {
         "type": "object",

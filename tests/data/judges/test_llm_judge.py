@@ -29,7 +29,7 @@ async def test_llm_shows_the_candidates_a_second_time_the_other_way_round(make_c
 
 
 async def test_llm_in_one_order_asks_once_as_the_paper_does(make_case):
-    case, asked = make_case(list("abcd"), reply=naming("c", "a"), orders=1)
+    case, asked = make_case(list("abcd"), reply=naming("c", "a"), judge_orders=1)
     verdict = await llm(case)
     assert (verdict.chosen, verdict.rejected, len(asked), verdict.agreements) == (2, 0, 1, [])
 
@@ -95,7 +95,7 @@ async def test_llm_that_names_one_candidate_twice_disagrees_with_itself_naming_t
     case, _ = make_case(["a", "b"], reply=reply)
     verdict = await llm(case)
     assert (verdict.reason, verdict.agreements) == ("judge named one candidate twice", [False])
-    case, _ = make_case(["a", "b"], reply=lambda variables: '{"best_id": 1, "worst_id": 1}', orders=1)
+    case, _ = make_case(["a", "b"], reply=lambda variables: '{"best_id": 1, "worst_id": 1}', judge_orders=1)
     assert (await llm(case)).agreements == []
 
 
