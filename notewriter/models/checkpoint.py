@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -134,8 +135,8 @@ class Checkpoint:
     def check(self) -> str:
         """Check that it is a full model; returns its path.
 
-        A local folder must contain `config.json`, weights (every shard listed in the index) and a tokenizer. A hub id
-        where no such folder exists is not checked.
+        A local folder must contain `config.json`, weights (every shard listed in the index) and a tokenizer, and no
+        weights that libraries read in different ways. A hub id where no such folder exists is not checked.
 
         Raises:
             UserError: the folder is not a complete model (names what is missing), or the path is neither a folder nor
@@ -162,6 +163,8 @@ class Checkpoint:
             raise UserError(
                 f"{path}: has no {missing}; copy or save the model again, or wait until training has finished"
             )
+        if ambiguity := _ambiguity(path):
+            raise UserError(f"{path}: {ambiguity}")
         if not any(map(self._has, TOKENIZER)):
             raise UserError(f"{path}: has no tokenizer (tokenizer.json); copy the base model's tokenizer files into it")
         return self.path
@@ -286,6 +289,59 @@ def _missing_weights(path: Path) -> str:
         if absent:
             return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
     return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
+
+
+def _ambiguity(path: Path) -> str:
+    """What libraries would read in different ways, and the remedy; empty if there is nothing."""
+    if (path / SINGLE).is_file() and (path / f"{SINGLE}.index.json").is_file():
+        index = json.loads((path / f"{SINGLE}.index.json").read_text(encoding="utf-8"))
+        if SINGLE not in index.get("weight_map", {}).values():
+            return (
+                f"has {SINGLE} beside {SINGLE}.index.json, which names other files: transformers would read the one "
+                "and vLLM the others; remove what does not belong to the model"
+            )
+    try:
+        settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        is_tied = settings.get("tie_word_embeddings") is True and _heads_differ(path)
+    # Whoever loads the model says what is wrong with such files.
+    except (OSError, ValueError, AttributeError, struct.error):
+        return ""
+    if is_tied:
+        return (
+            "config.json has tie_word_embeddings true, and the weights have an lm_head other than the embeddings: "
+            "transformers would use it and vLLM would not; write false if it belongs to the model, or remove "
+            "lm_head.weight from its files"
+        )
+    return ""
+
+
+SINGLE = "model.safetensors"
+
+
+def _heads_differ(path: Path) -> bool:
+    """Whether a model's weights have an output matrix of their own, of other values than its input embeddings."""
+    places: dict[str, Path] = {}
+    for file in path.glob("model*.safetensors"):
+        with open(file, "rb") as weights:
+            (size,) = struct.unpack("<Q", weights.read(8))
+            # As safetensors' own limit.
+            header = json.loads(weights.read(size)) if size <= 100_000_000 else {}
+        places |= dict.fromkeys(header, file)
+    heads, embeddings = (
+        [name for name in places if name.endswith(ending)] for ending in ("lm_head.weight", "embed_tokens.weight")
+    )
+    if len(heads) != 1 or len(embeddings) != 1:
+        return False
+    import torch
+    from safetensors import safe_open
+
+    def tensor(name: str) -> torch.Tensor:
+        with safe_open(places[name], framework="pt") as weights:
+            read: torch.Tensor = weights.get_tensor(name)
+            return read
+
+    head, embedding = tensor(heads[0]), tensor(embeddings[0])
+    return head.shape != embedding.shape or not torch.equal(head, embedding.to(head.dtype))
 
 
 def _nearby(path: Path) -> str:

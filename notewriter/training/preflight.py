@@ -27,6 +27,7 @@ from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import conversations, overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.inputs.checks import check_vocabulary
 from notewriter.training.model import weights
 from notewriter.training.options import (
     OPTIONS,
@@ -115,6 +116,7 @@ def check_data(
     stops = stop_tokens(base, model.model_revision, tokenizer)
 
     files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
+    check_vocabulary(datasets, tokenizer, base, model.model_revision)
     for split, dataset in datasets.items():
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
     sys.stdout.write(overview.overview(datasets["train"], tokenizer, machine.show))

@@ -11,6 +11,7 @@ from notewriter.ground import config
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import conversations, overview, pairs, repositories, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.inputs.checks import check_vocabulary
 from notewriter.training.model import adapters, weights
 from notewriter.training.options import OPTIONS, check
 from notewriter.training.run import loop, resumption
@@ -65,6 +66,7 @@ def train(method: str, argv: list[str], description: str | None = None) -> None:
     stops = stop_tokens(base, model.model_revision, tokenizer)
     with training.main_process_first(local=False, desc="reading data"), writing(rows.cache()):
         datasets, dropped = load(files, tokenizer, stops, training, arguments)
+        check_vocabulary(datasets, tokenizer, base, model.model_revision)
     overview.show(files, datasets, dropped, tokenizer, training)
 
     trainer = build(base, tokenizer, datasets, arguments, training, model)

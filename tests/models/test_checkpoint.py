@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from notewriter.ground.errors import UserError
 from notewriter.models import checkpoint
@@ -44,6 +46,7 @@ def test_what_is_missing_is_named(folder: Path, missing: str, named: str) -> Non
 def test_a_missing_shard_is_named(folder: Path) -> None:
     weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model.safetensors").unlink()
     (folder / "model-00001-of-00002.safetensors").write_bytes(b"first")
     with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors"):
         Checkpoint(folder).check()
@@ -56,6 +59,38 @@ def test_an_index_of_weights_that_was_cut_is_named(folder: Path, text: str) -> N
     (folder / "model.safetensors.index.json").write_text(text, errors="surrogateescape")
     with pytest.raises(UserError, match=r"has no readable model\.safetensors\.index\.json; copy or save"):
         Checkpoint(folder).check()
+
+
+def test_weights_beside_the_index_of_others_are_refused(folder: Path) -> None:
+    """transformers reads model.safetensors, and vLLM the files of the index."""
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model-00001-of-00001.safetensors").write_bytes(b"first")
+    with pytest.raises(UserError, match=r"has model\.safetensors beside model\.safetensors\.index\.json, which names"):
+        Checkpoint(folder).check()
+    index["weight_map"]["a"] = "model.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert Checkpoint(folder).check() == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("tied", "head", "is_whole"),
+    [(True, 2.0, False), (False, 2.0, True), (True, 1.0, True), (True, None, True), (None, 2.0, True)],
+)
+def test_a_head_of_its_own_beside_tied_embeddings_is_refused(
+    folder: Path, tied: bool | None, head: float | None, is_whole: bool
+) -> None:
+    weights = {"model.embed_tokens.weight": torch.ones(4, 2, dtype=torch.bfloat16)}
+    # Some store it in more bytes; its values count.
+    weights |= {"lm_head.weight": torch.full((4, 2), head)} if head else {}
+    save_file(weights, folder / "model.safetensors")
+    settings = {"model_type": "llama"} | ({} if tied is None else {"tie_word_embeddings": tied})
+    (folder / "config.json").write_text(json.dumps(settings))
+    if is_whole:
+        assert Checkpoint(folder).check() == str(folder)
+    else:
+        with pytest.raises(UserError, match=r"tie_word_embeddings true, and the weights have an lm_head other than"):
+            Checkpoint(folder).check()
 
 
 def test_the_folder_above_a_model_points_to_it(folder: Path) -> None:

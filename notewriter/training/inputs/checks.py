@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 from trl import DPOConfig, KTOConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
+from notewriter.models.checkpoint import load as load_checkpoint
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.chat_templates import opening_remedy, text_of
 from notewriter.training.inputs.rows import IGNORED, place
@@ -110,6 +111,32 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 "would stop; take it out of the assistant's words, or remove the row"
             )
     return None
+
+
+def check_vocabulary(
+    datasets: Mapping[str, Dataset], tokenizer: PreTrainedTokenizerBase, base: str, revision: str
+) -> None:
+    """Check that the model has an embedding of each token, also of those that were added to its tokenizer.
+
+    Raises:
+        UserError: it has not; names row and token.
+    """
+    size = load_checkpoint(AutoConfig, base, revision=revision).get_text_config().vocab_size
+    if len(tokenizer) <= size:
+        return
+    for split, dataset in datasets.items():
+        columns = [name for name in TOKENS if name in dataset.column_names]
+        for row in dataset.select_columns([*columns, "stage", "question_id", "row"]):
+            if beyond := next((token for name in columns for token in row[name] or () if token >= size), None):
+                name = tokenizer.convert_ids_to_tokens(beyond)
+                raise UserError(
+                    f"{split}: {place(row)}: holds {name!r}, token {beyond}, and {base} has embeddings of {size}: "
+                    "tokens were added to its tokenizer alone; resize the model's embeddings, or take its own tokenizer"
+                )
+
+
+TOKENS = ("input_ids", "prompt_ids", "chosen_ids", "rejected_ids")
+"""The columns with token ids."""
 
 
 def trained_runs(labels: Sequence[int]) -> list[tuple[int, int]]:

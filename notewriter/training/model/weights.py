@@ -25,6 +25,8 @@ from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import PROCESSOR, Checkpoint, load, loading
 from notewriter.training.model import generation
 
+logger = logging.getLogger(__name__)
+
 WIDE = {"F32": torch.float32, "F64": torch.float64}
 """The types of more than two bytes, as safetensors names them."""
 
@@ -148,6 +150,11 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
         # As for training: AutoModelForCausalLM would take only the text model of some architectures.
         loaded: Any = create_model_from_path(name, **options, output_loading_info=True)
     model, info = loaded
+    if unread := sorted(info["unexpected_keys"]):
+        logger.warning(
+            "%s: %d of its weights are not read, %s first: its configuration has no place for them",
+            *(name, len(unread), unread[0]),
+        )
     if missing := sorted(info["missing_keys"]):
         raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
     if model.can_generate():

@@ -120,3 +120,15 @@ def test_no_more_than_five_faults_are_named(tokenizer: PreTrainedTokenizerBase) 
 
     with pytest.raises(UserError, match=r"8 fault\(s\) .*question q4\).*; and 3 more$"):
         checks.check(Dataset.from_list(rows), tokenizer, frozenset([2]), "data")
+
+
+def test_a_token_without_an_embedding_is_refused_by_its_row(tiny_model: Path) -> None:
+    """As after tokens were added to the tokenizer alone; most tokenizers have none more than the model."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    size = len(tokenizer)
+    within, beyond = (sample([3, token], [-100, 2]) for token in (4, size))
+    checks.check_vocabulary({"train": beyond}, tokenizer, str(tiny_model), "main")
+    tokenizer.add_tokens(["<note>"])
+    checks.check_vocabulary({"train": within}, tokenizer, str(tiny_model), "main")
+    with pytest.raises(UserError, match=rf"train: row 0 \(question q0\): holds '<note>', token {size}, .*resize"):
+        checks.check_vocabulary({"train": beyond}, tokenizer, str(tiny_model), "main")

@@ -13,7 +13,7 @@ from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, sft
-from notewriter.training.model.weights import loading_options
+from notewriter.training.model.weights import load_whole, loading_options
 
 LACKING = "model.layers.1.mlp.up_proj.weight"
 
@@ -36,6 +36,19 @@ def test_dpo_refuses_it(
     with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING} first; copy or save"):
         dpo.main(four_steps(pairs=write_pairs(), model_name_or_path=incomplete, use_peft=lora))
     assert not (tmp_path / "run/training.json").exists()
+
+
+def test_weights_that_the_configuration_has_no_place_for_are_named(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As beside the config.json of a smaller model."""
+    folder = tmp_path / "deeper"
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.7.mlp.up_proj.weight"] = torch.zeros(64, 32)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    load_whole(str(folder), trust_remote_code=False)
+    assert "deeper: 1 of its weights are not read, model.layers.7.mlp.up_proj.weight first" in caplog.text
 
 
 def test_sft_refuses_it(four_steps: Callable[..., list[str]], incomplete: Path, tmp_path: Path) -> None:
