@@ -10,13 +10,13 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Caption, header and rows; the first column is text, the others are numbers."""
 
 
-class Cell(str):
-    """The text of a cell that looks otherwise on an HTML page."""
+class Marked(str):
+    """The text of a table's cell, with the HTML that stands for it on a page."""
 
     markup: Markup
 
-    def __new__(cls, text: str, markup: Markup) -> "Cell":
-        """A cell with this text and its HTML."""
+    def __new__(cls, text: str, markup: Markup) -> "Marked":
+        """A text with its HTML."""
         cell = super().__new__(cls, text)
         cell.markup = markup
         return cell

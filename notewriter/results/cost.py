@@ -19,6 +19,7 @@ from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
 from notewriter.results.paper_table import SEARCHED, Evaluated, PaperTable
+from notewriter.results.stand_ins import NAME as PASSAGES
 from notewriter.results.table_file import Corpus, Model, TableJudge
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
@@ -36,9 +37,6 @@ Assumed, not measured: an 8B model reads 8,800 tokens and writes 1,950 tokens pe
 
 REPLACED = names_of(*OPTIONS, of="questions") | SEARCHED
 """The options that name files, which stand-ins replace."""
-
-PASSAGES = "notewriter.results.stand_ins:words"
-"""The part of a retriever that finds made-up passages."""
 
 QUESTION_WORDS = 20
 SOME_QUESTIONS = 1_000

@@ -1,5 +1,6 @@
 """The catalogue of what is shown of runs: each measure's name, label, meaning, direction, and where its value lies."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from notewriter.evaluation.catalogue import HEADLINE, METRICS, metric_named
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import bootstrap_interval, over_seeds, standard_deviation
+from notewriter.ground.records import Question
+from notewriter.ground.text import first_words
 from notewriter.results.runs import Run
 
 
@@ -162,6 +165,20 @@ HEADS = {
 
 CURVE = (0, 5, 10, 15, 20, 30, 40, 60, 80, 100)
 """Words of notes at which curves are drawn."""
+
+
+def facts_curve(written: Sequence[tuple[str, Question]], until: float = math.inf) -> list[tuple[int, float]]:
+    """Each of `CURVE` -> the mean share of the supporting facts in so many first words of notes; ends beyond `until`.
+
+    Questions without facts are left out; empty where all are.
+    """
+    shown = [words for number, words in enumerate(CURVE) if number == 0 or CURVE[number - 1] < until]
+    quality = {
+        words: [notes.note_quality(first_words(note, words), question) for note, question in written] for words in shown
+    }
+    values = {words: [each[notes.FACTS] for each in found if notes.FACTS in each] for words, found in quality.items()}
+    return [(words, statistics.fmean(found)) for words, found in values.items() if found]
+
 
 Wanted = Callable[[Prediction], bool]
 """Tells the questions that count."""

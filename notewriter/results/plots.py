@@ -3,13 +3,12 @@
 from statistics import fmean
 
 from notewriter.artifacts.notes import Notes
-from notewriter.evaluation.notes import FACTS, note_quality
 from notewriter.experiments.compared import BEST
 from notewriter.ground.records import Question
-from notewriter.ground.text import first_words, words_in
+from notewriter.ground.text import words_in
 from notewriter.pages import charts
 from notewriter.results.experiment import Experiment
-from notewriter.results.measures import CURVE, measure, score
+from notewriter.results.measures import facts_curve, measure, score
 from notewriter.results.page import Plot
 
 PLOTS = 2
@@ -79,27 +78,15 @@ def facts_over_words(experiment: Experiment, notes: Notes) -> str:
 
     Lines end where the notes of the longest of the cells do on average; empty without facts.
     """
-    lengths: dict[tuple[str, str], list[int]] = {}
-    values: dict[tuple[str, str, int], list[float]] = {}
-    for row in notes.rows:
-        if row["cell"] in experiment.notes and row["facts"]:
-            question = Question(row["question_id"], row["question"], (), supporting_facts=tuple(row["facts"]))
-            place = (row["set"], row["cell"])
-            lengths.setdefault(place, []).append(len(words_in(row["note"])))
-            for words in CURVE:
-                quality = note_quality(first_words(row["note"], words), question)
-                if FACTS in quality:
-                    values.setdefault((*place, words), []).append(quality[FACTS])
     panels = []
     for of, title in experiment.sets.items():
-        means = [fmean(each) for (place, _), each in lengths.items() if place == of]
-        shown = [
-            words for number, words in enumerate(CURVE) if number == 0 or CURVE[number - 1] < max(means, default=0)
-        ]
-        lines = {
-            cell: [(words, fmean(found)) for words in shown if (found := values.get((of, cell, words)))]
-            for cell in experiment.notes
-        }
+        written: dict[str, list[tuple[str, Question]]] = {row: [] for row in experiment.notes}
+        for note in notes.rows:
+            if note["set"] == of and note["cell"] in written and note["facts"]:
+                question = Question(note["question_id"], note["question"], (), supporting_facts=tuple(note["facts"]))
+                written[note["cell"]].append((note["note"], question))
+        longest = max((fmean(len(words_in(note)) for note, _ in each) for each in written.values() if each), default=0)
+        lines = {row: facts_curve(each, longest) for row, each in written.items()}
         if any(lines.values()):
             panels.append(charts.Panel(title, lines, axis="first words of the note"))
     what = "Supporting facts within the first words of notes, means over questions and seeds"

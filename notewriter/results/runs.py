@@ -22,7 +22,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.models.prices import Prices, cost, prices_of
 from notewriter.pages.charts import COLOURS
-from notewriter.pages.tables import Cell
+from notewriter.pages.tables import Marked
 from notewriter.rollouts.replies import in_words
 
 
@@ -131,10 +131,10 @@ class Run:
         return COLOURS[self.number % len(COLOURS)]
 
     @property
-    def name(self) -> Cell:
+    def name(self) -> Marked:
         """Its label, on a page after a dot of its colour."""
         dot = Markup('<span class="dot" style="--run: {}"></span>{}')
-        return Cell(self.label, dot.format(self.colour, self.label))
+        return Marked(self.label, dot.format(self.colour, self.label))
 
     @property
     def cut(self) -> str:

@@ -15,7 +15,7 @@ from notewriter.evaluation.notes import WORDS
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.pages.charts import Dot, Panel, intervals, panels
-from notewriter.pages.tables import Cell, Table
+from notewriter.pages.tables import Marked, Table
 from notewriter.results.compare import Comparison, compare_uncorrected, corrected
 from notewriter.results.measures import headline, measured, shares
 from notewriter.results.page import Part, Plot, Section
@@ -100,9 +100,9 @@ def _overview(runs: Sequence[Run]) -> Table:
         rows.append(
             [
                 *(run.name, of.dataset, of.method, of.model, of.family, run.cut),
-                Cell(of.config_hash[:12], configuration.format(of.config_hash[:12], run.config, of.version)),
+                Marked(of.config_hash[:12], configuration.format(of.config_hash[:12], run.config, of.version)),
                 str(of.questions),
-                Cell(errors, Markup('<span class="sure loss">{}</span>').format(errors)) if of.errors else errors,
+                Marked(errors, Markup('<span class="sure loss">{}</span>').format(errors)) if of.errors else errors,
             ]
         )
     return "", header, rows
@@ -156,20 +156,20 @@ def scores(runs: Sequence[Run], compared: Sequence[AgainstFirst]) -> Table:
     for cost in COSTS:
         texts = [f"{run.metrics.per_question[cost]:,.{metric_named(cost).decimals}f}" for run in runs]
         cells = [
-            Cell(text, signs.get((run.label, cost), Markup()) + text) for run, text in zip(runs, texts, strict=True)
+            Marked(text, signs.get((run.label, cost), Markup()) + text) for run, text in zip(runs, texts, strict=True)
         ]
         rows.append([named(cost), *cells])
     caption = "Scores with 95% bootstrap intervals, and mean costs a question"
     return caption, ["", *(run.name for run in runs)], rows
 
 
-def _score(interval: Interval | None, metric: str = "", sign: str = "") -> Cell:
+def _score(interval: Interval | None, metric: str = "", sign: str = "") -> Marked:
     """A mean with its interval; empty where there is none."""
     if interval is None:
-        return Cell("", Markup('<span class="soft">not measured</span>'))
+        return Marked("", Markup('<span class="soft">not measured</span>'))
     places = metric_named(metric).decimals
     mean, ends = f"{interval.mean:,.{places}f}", f"{interval.low:,.{places}f} to {interval.high:,.{places}f}"
-    return Cell(f"{mean} [{ends}]", Markup(sign) + mean + SMALL.format(ends))
+    return Marked(f"{mean} [{ends}]", Markup(sign) + mean + SMALL.format(ends))
 
 
 def _band(run: Run, metric: str) -> str:
@@ -258,7 +258,7 @@ def stage_costs(runs: Sequence[Run]) -> Table:
                 bold = Markup('<span class="dot" style="--run: {}"></span><b>{}</b>').format(run.colour, label)
                 rows.append(
                     [
-                        Cell(label, bold),
+                        Marked(label, bold),
                         *(f"{getattr(costs.total, key):,.0f}" for key in COUNTED),
                         f"{costs.compression:,.2f}" if costs.compression else "",
                         f"{costs.money:,.4f}" if costs.money is not None else "",

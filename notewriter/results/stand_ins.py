@@ -32,3 +32,6 @@ class StandIn(OpenSource):
 
 
 words = Source(options=StandInOptions, open=StandIn)
+
+NAME = f"{__name__}:words"
+"""What a part of a retriever is called that finds them."""

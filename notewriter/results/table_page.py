@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from notewriter.artifacts.predictions import Prediction
 from notewriter.datasets import BENCHMARKS
@@ -16,10 +15,10 @@ from notewriter.evaluation.notes import METRICS as OF_NOTES
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import unknown
-from notewriter.pages.tables import Table, aligned, latex, markdown
+from notewriter.pages.tables import aligned, latex, markdown
 from notewriter.results import page
 from notewriter.results.cells import corpus_of, other_corpus
-from notewriter.results.measures import OF_ANY_RUN, measure, score
+from notewriter.results.measures import OF_ANY_RUN, Wanted, all_questions, measure, score
 from notewriter.results.page import Section
 from notewriter.results.paper_table import Evaluated, PaperTable
 from notewriter.results.paper_values import PublishedRow, published_rows
@@ -29,111 +28,71 @@ INSIDE = "✓"
 """Marks a published value that lies inside our interval."""
 
 
-def write_table(table: PaperTable, cells: list[Evaluated], failed: Mapping[str, str]) -> str:
-    """Write the table's files; returns it for the terminal."""
-    parts = parts_of(table, cells, failed)
-    notes = notes_of(table)
-    tables: list[Table] = [
-        (f"{table.file.title}, {part.benchmark}. {' '.join([*notes, *part.notes])}", part.header, part.rows)
-        for part in parts
-    ]
+def write_table(table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]) -> str:
+    """Write the table's files; returns it for the terminal.
+
+    `failed` has the reasons of cells that could not be evaluated, by `Evaluated.folder`.
+    """
+    notes, tables, sections = notes_of(table), [], []
+    for benchmark in dict.fromkeys(cell.column for cell in cells):
+        own, header, rows = _rows(table, [cell for cell in cells if cell.column == benchmark], failed)
+        caption = f"{table.file.title}, {benchmark}. {' '.join([*notes, *own])}"
+        tables.append((caption, header[:-1], [row[:-1] for row in rows]))
+        sections.append(Section(benchmark, benchmark, [*own, ("", header, rows)], texts=2))
     path = table.output / table.name
     jsonl.write_text(path.with_suffix(".md"), [markdown(tables)])
     jsonl.write_text(path.with_suffix(".tex"), [latex(tables)])
-    sections = [Section(part.benchmark, part.benchmark, part.with_folders, texts=2) for part in parts]
     page.write(path.with_suffix(".html"), table.file.title, notes, sections)
     return f"{aligned(tables)}\n{path}.md, .tex and .html\n"
 
 
-class Part(NamedTuple):
-    """The rows of a benchmark, what has to be known to read them, and where the runs of each row are."""
-
-    benchmark: str
-    notes: list[str]
-    header: list[str]
-    rows: list[list[str]]
-    folders: list[str]
-
-    @property
-    def with_folders(self) -> list[str | Table]:
-        """The notes, and the rows with their folders."""
-        rows = [[*row, folder] for row, folder in zip(self.rows, self.folders, strict=True)]
-        return [*self.notes, ("", [*self.header, "Run folder"], rows)]
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What came of a cell.
-
-    Attributes:
-        runs: the runs of its samples; empty unless all are finished.
-        failure: why it failed; empty if it did not.
-        other: what it searches in place of the table's corpus; empty where it searches that.
-    """
-
-    cell: Evaluated
-    runs: list[Run]
-    failure: str
-    other: str
-
-    @property
-    def folder(self) -> str:
-        """The folders of its runs, or why there are none."""
-        return ", ".join(run.folder.name for run in self.runs) or self.failure or self.cell.lacks
-
-    @property
-    def errors(self) -> str:
-        """How many questions ended in an error; empty if none did."""
-        ended = [bool(each.error) for run in self.runs for each in run.predictions.values()]
-        return f"{self.cell.row} ({sum(ended)} of {len(ended)})" if any(ended) else ""
-
-
-def parts_of(table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]) -> list[Part]:
-    """The table's cells by benchmark, with the values of those that are finished.
-
-    `failed` has the reasons of cells that could not be evaluated, by `Evaluated.folder`.
-    """
-    by_benchmark: dict[str, list[_Outcome]] = {}
+def _rows(
+    table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]
+) -> tuple[list[str], list[str], list[list[str]]]:
+    """What has to be known to read the cells of a benchmark, and a header and rows, which end with the run folders."""
+    names = columns(table, cells[0].column)
+    failures, searched, errors, rows = [], [], [], []
     for cell in cells:
         failure = failed.get(cell.folder, "")
         runs = [] if failure else cell.finished
         other = "" if failure or cell.lacks else other_corpus(cell)
-        by_benchmark.setdefault(cell.column, []).append(_Outcome(cell, runs, failure, other))
-    return [_part(table, benchmark, outcomes) for benchmark, outcomes in by_benchmark.items()]
-
-
-def _part(table: PaperTable, benchmark: str, outcomes: Sequence[_Outcome]) -> Part:
-    names = columns(table, benchmark)
-    notes = [f"{each.cell.row} failed: {each.failure}" for each in outcomes if each.failure]
-    corpora = dict.fromkeys(corpus_of(each.cell) for each in outcomes if each.other)
-    notes += [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
-    if errors := "; ".join(each.errors for each in outcomes if each.errors):
-        notes.append(f"Questions that ended in an error, which count as wrong: {errors}.")
-    header = ["Method", "Model", "Setting"]
-    for name in names:
-        header += [measure(name).metric.label, "published"]
-    rows, folders = [], []
-    for outcome in outcomes:
-        for setting, gold_documents in _points(table, outcome):
-            values = [text for name in names for text in _values(table, outcome, name, gold_documents)]
-            rows.append([outcome.cell.method, _model_shown(table, outcome), setting, *values])
-            folders.append(outcome.folder)
+        failures += [f"{cell.row} failed: {failure}"] if failure else []
+        searched += [corpus_of(cell)] if other else []
+        ended = [bool(each.error) for run in runs for each in run.predictions.values()]
+        errors += [f"{cell.row} ({sum(ended)} of {len(ended)})"] if any(ended) else []
+        folders = ", ".join(run.folder.name for run in runs) or failure or cell.lacks
+        blank = "failed" if failure else "–" if runs else "not run"
+        for setting, wanted in _points(table, cell, runs):
+            values = [text for name in names for text in _values(table, cell, name, runs, wanted, blank, bool(other))]
+            rows.append([cell.method, _model_shown(table, cell, other), setting, *values, folders])
+    heads = [head for name in names for head in (measure(name).metric.label, "published")]
+    header = ["Method", "Model", "Setting", *heads, "Run folder"]
     if not any(setting for _, _, setting, *_ in rows):
-        header, rows = [*header[:2], *header[3:]], [[*row[:2], *row[3:]] for row in rows]
-    return Part(benchmark, notes, header, rows, folders)
+        header, *rows = ([*row[:2], *row[3:]] for row in [header, *rows])
+    corpora = dict.fromkeys(searched)
+    notes = [f"The table is about {each}; a row that searches something else is no reproduction." for each in corpora]
+    if errors:
+        notes.append(f"Questions that ended in an error, which count as wrong: {'; '.join(errors)}.")
+    return [*failures, *notes], header, rows
 
 
-def _points(table: PaperTable, outcome: _Outcome) -> list[tuple[str, int | None]]:
-    """The setting and number of gold documents of each row of a cell; None for a cell that is one row.
+def _points(table: PaperTable, cell: Evaluated, runs: Sequence[Run]) -> list[tuple[str, Wanted]]:
+    """The setting of each row of a cell, and the questions that count in it: all, or those of a number of documents.
 
     Questions of which the number is unknown are in no row of a curve.
     """
-    setting = outcome.cell.setting
-    counts = [each.gold_documents for run in outcome.runs[:1] for each in run.predictions.values()]
+    counts = [each.gold_documents for run in runs[:1] for each in run.predictions.values()]
     if not table.file.by or not any(counts):
-        return [(setting, None)]
+        return [(cell.setting, all_questions)]
+
+    def needs(count: int, prediction: Prediction) -> bool:
+        return prediction.gold_documents == count
+
     return [
-        (", ".join(filter(None, (setting, f"{count} gold documents (n = {counts.count(count)})"))), count)
+        (
+            ", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {counts.count(count)})"))),
+            partial(needs, count),
+        )
         for count in sorted({count for count in counts if count})
     ]
 
@@ -188,36 +147,34 @@ def _rows_of(table: PaperTable) -> list[PublishedRow]:
     return [row for row in published_rows() if (row["paper"], row["place"]) == place]
 
 
-def _model_shown(table: PaperTable, outcome: _Outcome) -> str:
+def _model_shown(table: PaperTable, cell: Evaluated, other: str) -> str:
     """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
-    substitute, model = table.substitutes.model, outcome.cell.model
-    stands_in = list(filter(None, (f"substitute for {model}" if substitute else "", outcome.other)))
-    name = Path(substitute).name if substitute else model
+    substitute = table.substitutes.model
+    stands_in = list(filter(None, (f"substitute for {cell.model}" if substitute else "", other)))
+    name = Path(substitute).name if substitute else cell.model
     return f"{name} ({'; '.join(stands_in)})" if stands_in else name
 
 
-def _values(table: PaperTable, outcome: _Outcome, name: str, gold_documents: int | None) -> tuple[str, str]:
+def _values(
+    table: PaperTable, cell: Evaluated, name: str, runs: Sequence[Run], wanted: Wanted, blank: str, elsewhere: bool
+) -> tuple[str, str]:
     """Our value of a column and the published one, which is marked where it lies inside our interval.
 
-    Shares are in percent, as papers have them. With `gold_documents` only questions that need so many count.
+    Shares are in percent, as papers have them. `blank` stands where there is no value; `elsewhere` says that another
+    corpus was searched.
     """
-
-    def wanted(prediction: Prediction) -> bool:
-        return gold_documents in (None, prediction.gold_documents)
-
-    metric, theirs = measure(name).metric, published_of(table, outcome.cell).get(name)
+    metric, theirs = measure(name).metric, published_of(table, cell).get(name)
     published = "" if theirs is None else f"{theirs:,.10g}"
-    blank = "failed" if outcome.failure else "–" if outcome.runs else "not run"
     # Three decimals of a share are one of its percentage.
     scale, places = (100, metric.decimals - 2) if metric.share else (1, metric.decimals)
     if of_runs := measure(name).of_runs:
-        value = of_runs(outcome.runs) if outcome.runs else None
+        value = of_runs(runs) if runs else None
         return (blank if value is None else f"{value:,.{places}f}"), published
-    if not (found := score(name, outcome.runs, wanted)):
+    if not (found := score(name, runs, wanted)):
         return blank, published
     mean, low, high = (scale * each for each in (found.interval.mean, found.interval.low, found.interval.high))
     # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
-    if theirs is not None and low <= theirs <= high and not table.substitutes.given and not outcome.other:
+    if theirs is not None and low <= theirs <= high and not table.substitutes.given and not elsewhere:
         published += f" {INSIDE}"
     return f"{mean:,.{places}f} [{low:,.{places}f}, {high:,.{places}f}]", published
 

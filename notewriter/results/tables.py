@@ -6,7 +6,7 @@ from typing import TypeVar
 from markupsafe import Markup
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.pages.tables import Cell, Table
+from notewriter.pages.tables import Marked, Table
 from notewriter.results.compare import Comparison, Paired, is_sure, p_value_text
 
 EXPLANATION = (
@@ -16,11 +16,11 @@ EXPLANATION = (
 """What every table of differences says below or above it."""
 
 
-def named(name: str) -> Cell:
+def named(name: str) -> Marked:
     """The label of a score or cost; on a page with its name in files and its meaning for whoever points at it."""
     metric = metric_named(name)
     hint = ": ".join(filter(None, (name, metric.meaning)))
-    return Cell(metric.label, Markup('<span title="{}">{}</span>').format(hint, metric.label))
+    return Marked(metric.label, Markup('<span title="{}">{}</span>').format(hint, metric.label))
 
 
 Row = TypeVar("Row")
@@ -56,10 +56,10 @@ def sign(name: str, paired: Paired) -> Markup:
     return Markup('<span class="sure {}" title="{}">{}</span> ').format(kind, hint, "▲" if rises else "▼")
 
 
-def difference_text(name: str, paired: Paired) -> Cell:
+def difference_text(name: str, paired: Paired) -> Marked:
     """A difference with its interval, and an asterisk where it is sure (`is_sure`); on a page with its `sign`."""
     text = paired.difference.text(metric_named(name).decimals, "+")
-    return Cell(text + (" *" if is_sure(name, paired) else ""), sign(name, paired) + text)
+    return Marked(text + (" *" if is_sure(name, paired) else ""), sign(name, paired) + text)
 
 
 def comparison_table(

@@ -20,16 +20,16 @@ from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, scores_of, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
-from notewriter.evaluation.notes import ANSWER, FACTS, WHOLE_FACTS, names_subjects, note_quality, note_worth
+from notewriter.evaluation.notes import ANSWER, FACTS, WHOLE_FACTS, names_subjects, note_worth
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
-from notewriter.ground.text import first_words, is_yes_no
+from notewriter.ground.text import is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts
 from notewriter.pages.tables import Table
 from notewriter.results.compare import Comparison, corrected
-from notewriter.results.measures import CURVE, HEADS
+from notewriter.results.measures import CURVE, HEADS, facts_curve
 from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import comparison_table
@@ -248,18 +248,14 @@ def curves(worths: Sequence[Worth]) -> str:
         shown = {"notes": {each.question.id: each.note for each in worth.read}}
         best = highest_control(_controls(worth), FACTS)
         shown |= control_notes(worth.read, (*([best] if best in CONTENDERS else []), CEILING), CURVE[-1])
-        lines = {writer: [(words, _facts(worth, notes, words)) for words in CURVE] for writer, notes in shown.items()}
+        lines = {
+            writer: facts_curve([(notes[each.question.id], each.question) for each in worth.read])
+            for writer, notes in shown.items()
+        }
         panels.append(charts.Panel(worth.label, lines, axis="First words of the note"))
     return charts.panels(
         "Supporting facts within the first words of notes, with those of the best control and gold", panels
     )
-
-
-def _facts(worth: Worth, notes: Mapping[str, str], words: int) -> float:
-    """The mean share of the supporting facts in the first words of notes; 0 if no question has facts."""
-    quality = [note_quality(first_words(notes[each.question.id], words), each.question) for each in worth.read]
-    values = [each[FACTS] for each in quality if FACTS in each]
-    return sum(values) / len(values) if values else 0.0
 
 
 def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:

@@ -1,12 +1,13 @@
 """Reading YAML: what its aliases stand for, values that contain themselves, and numbers are bounded."""
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from notewriter.ground.errors import UserError
-from notewriter.ground.yaml_files import read_mapping
+from notewriter.ground.yaml_files import check_mapping, read_mapping
 
 
 @pytest.fixture
@@ -67,3 +68,35 @@ def test_a_number_of_many_digits_is_refused_before_it_is_read(read, number):
     with pytest.raises(UserError, match=r"is no (int|float)"):
         read(f"path: x\ntop_k: {number}\n")
     assert time.monotonic() - start < 5
+
+
+@dataclass
+class Part:
+    name: str
+    size: int = 1
+
+
+@dataclass
+class Whole:
+    first: Part | None = None
+    listed: list[Part] = field(default_factory=list)
+    named: dict[str, Part] = field(default_factory=dict)
+
+
+def test_a_mapping_is_built_with_the_dataclasses_in_it():
+    content = {"first": {"name": "a"}, "listed": [{"name": "b", "size": 2}], "named": {"x": {"name": "c"}}}
+    assert check_mapping(content, Whole, "f.yaml") == Whole(Part("a"), [Part("b", 2)], {"x": Part("c")})
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({"sizes": 1}, "f.yaml: unknown key 'sizes'; known are: first, listed, named"),
+        ({"first": {"name": "a", "sizes": 1}}, "f.yaml: first: unknown key 'sizes'; known are: name, size"),
+        ({"listed": [{"name": "a"}, {"name": "b", "sizes": 1}]}, r"f.yaml: listed\[1\]: unknown key 'sizes'"),
+        ({"named": {"x": {"name": "a", "sizes": 1}}}, "f.yaml: named: x: unknown key 'sizes'"),
+    ],
+)
+def test_a_key_that_a_dataclass_does_not_have_is_refused_wherever_it_is(content, place):
+    with pytest.raises(UserError, match=place):
+        check_mapping(content, Whole, "f.yaml")
