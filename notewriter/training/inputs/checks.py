@@ -121,8 +121,10 @@ def check_vocabulary(
     Raises:
         UserError: it has not; names row and token.
     """
-    size = load_checkpoint(AutoConfig, base, revision=revision).get_text_config().vocab_size
-    if len(tokenizer) <= size:
+    configuration = load_checkpoint(AutoConfig, base, revision=revision).get_text_config()
+    # Where it has none it is that of no language model, which is refused by its name.
+    size = getattr(configuration, "vocab_size", None)
+    if size is None or len(tokenizer) <= size:
         return
     for split, dataset in datasets.items():
         columns = [name for name in TOKENS if name in dataset.column_names]
