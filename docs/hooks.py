@@ -83,15 +83,16 @@ def shown(path: Path, config: MkDocsConfig) -> File:
 
 def commands() -> str:
     """The page of the commands, made of their own parsers."""
-    sections = []
+    sections: list[str] = []
     for name, main in cli.mains().items():
+        rows = [row(action) for action in actions_of(main) if action.dest != "help"]
+        table = "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) if rows else ""
         if name in cli.COMMANDS:
             purpose = cli.COMMANDS[name][1]
-            sections.append(f"## {name}\n\n{purpose[0].upper()}{purpose[1:]}.")
-        else:
-            sections.append(f"### {name}")
-        if rows := [row(action) for action in actions_of(main) if action.dest != "help"]:
-            sections.append("\n".join(["| option | default | meaning |", "|---|---|---|", *rows]))
+            sections += [f"## {name}", f"{purpose[0].upper()}{purpose[1:]}.", *filter(None, [table])]
+        elif table and table not in sections:
+            # The words of `fetch` have its options.
+            sections += [f"### {name}", table]
     return "# Commands\n\nThe commands of `notewriter` with their options, as `--help` has them.\n\n" + "\n\n".join(
         sections
     )
