@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx2
 import openai
@@ -24,6 +24,9 @@ from notewriter.ground.terminal import escape_controls
 from notewriter.models.cache import ResponseCache
 from notewriter.models.completions import CUSTOM_ID
 from notewriter.models.connection import UnreadableReply, connect, is_transient, reason, rejected_key, retrying
+
+if TYPE_CHECKING:
+    from notewriter.models.client import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +66,10 @@ class Batches(httpx2.AsyncBaseTransport):
     once. `chat` sends requests this way; `api` manages files and batches.
     """
 
-    def __init__(
-        self, address: str, key_variable: str, timeout: float, attempts: int, patience: float, cache: ResponseCache
-    ) -> None:
-        self.api = connect(address, timeout, key_variable)
-        self.chat = connect(address, DAYS * 86_400, key_variable, transport=self)
-        self._address, self._key_variable = address, key_variable
-        self._attempts, self._patience = attempts, patience
-        self._cache = cache
+    def __init__(self, endpoint: "Endpoint", cache: ResponseCache) -> None:
+        self.api = connect(endpoint.base_url, endpoint.timeout, endpoint.api_key_env)
+        self.chat = connect(endpoint.base_url, DAYS * 86_400, endpoint.api_key_env, transport=self)
+        self._endpoint, self._cache = endpoint, cache
         self._gathered: dict[str, str] = {}
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -212,7 +211,7 @@ class Batches(httpx2.AsyncBaseTransport):
             messages = [str(each.message) for each in (batch.errors and batch.errors.data) or []][:1]
             why = f" ({escape_controls(messages[0])[:300]})" if messages else ""
             raise UserError(
-                f"{self._address}: batch {batch.id} is {batch.status}{why}; "
+                f"{self._endpoint.base_url}: batch {batch.id} is {batch.status}{why}; "
                 "finished calls are kept; correct what it names, and run the same command again"
             )
         if missing:
@@ -265,16 +264,16 @@ class Batches(httpx2.AsyncBaseTransport):
 
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-            return UserError(rejected_key(self._address, self._key_variable))
+            return UserError(rejected_key(self._endpoint.base_url, self._endpoint.api_key_env))
         if isinstance(error, openai.NotFoundError):
-            return UserError(f"{self._address}: has no batch API; remove `batch: true` from this endpoint")
+            return UserError(f"{self._endpoint.base_url}: has no batch API; remove `batch: true` from this endpoint")
         if is_transient(error):
             return UserError(
-                f"{self._address}: the batch API does not answer ({reason(error)}); batches go on there; run the same "
-                "command again to fetch their replies"
+                f"{self._endpoint.base_url}: the batch API does not answer ({reason(error)}); batches go on there; run "
+                "the same command again to fetch their replies"
             )
         if isinstance(error, openai.APIError):
-            return UserError(f"{self._address}: refuses the batch ({reason(error)}); correct what it names")
+            return UserError(f"{self._endpoint.base_url}: refuses the batch ({reason(error)}); correct what it names")
         return error
 
     async def _patiently(self, ask: Callable[..., Awaitable[Reply]], *arguments: str) -> Reply:
@@ -288,4 +287,4 @@ class Batches(httpx2.AsyncBaseTransport):
                 raise UnreadableReply(f"batch {reply.id} has the status {str(reply.status)[:100]!r}")
             return reply
 
-        return await retrying(self._attempts, self._patience)(call)
+        return await retrying(self._endpoint.attempts, self._endpoint.patience)(call)

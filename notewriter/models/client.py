@@ -184,9 +184,7 @@ class Client:
                 raise ValueError("batches are recorded in a response cache; give one")
             from notewriter.models.batches import MAX_REQUESTS, Batches
 
-            self._batches = Batches(
-                endpoint.base_url, endpoint.api_key_env, endpoint.timeout, endpoint.attempts, endpoint.patience, cache
-            )
+            self._batches = Batches(endpoint, cache)
             replicas = [Replica(endpoint.base_url, self._batches.chat)]
             self._slots = asyncio.Semaphore(MAX_REQUESTS)
         else:
