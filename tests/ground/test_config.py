@@ -1,32 +1,14 @@
 """Configuration files and command lines: what is accepted, and the errors for what is not."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from option_classes import Arguments, Model
 
 from notewriter.ground import config
 from notewriter.ground.errors import UserError
-
-
-@dataclass
-class Arguments:
-    path: str = field(metadata={"help": "a file"})
-    top_k: int = field(default=5, metadata={"help": "how many"})
-    share: float = field(default=0.5, metadata={"help": "how much"})
-    limit: int | None = field(default=None, metadata={"help": "at most"})
-    greedy: bool = field(default=False, metadata={"help": "whether"})
-    names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
-    options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
-    order: str | None = field(default=None, metadata={"help": "which first", "choices": ["best", "worst"]})
-    sizes: list[int] | None = field(default=None, metadata={"help": "how large"})
-
-
-@dataclass
-class Model:
-    model: str | None = field(default=None, metadata={"help": "which"})
 
 
 def parse(*argv: str) -> Arguments:

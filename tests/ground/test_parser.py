@@ -1,28 +1,9 @@
 """The parser of a command's options: what `--help` tells."""
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
+from option_classes import Arguments, Model
 
 from notewriter.ground import config
-
-
-@dataclass
-class Arguments:
-    path: str = field(metadata={"help": "a file"})
-    top_k: int = field(default=5, metadata={"help": "how many"})
-    share: float = field(default=0.5, metadata={"help": "how much"})
-    limit: int | None = field(default=None, metadata={"help": "at most"})
-    greedy: bool = field(default=False, metadata={"help": "whether"})
-    names: list[str] = field(default_factory=lambda: ["a"], metadata={"help": "who"})
-    options: dict[str, Any] = field(default_factory=dict, metadata={"help": "what else"})
-    order: str | None = field(default=None, metadata={"help": "which first", "choices": ["best", "worst"]})
-
-
-@dataclass
-class Model:
-    model: str | None = field(default=None, metadata={"help": "which"})
 
 
 def test_help_tells_every_option_and_ends_well(capsys):
