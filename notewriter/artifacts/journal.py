@@ -36,17 +36,13 @@ def check_journal(journal: Path, kind: type) -> None:
     Raises:
         UserError: a line does not match `kind`; names file, line and key.
     """
-    if not journal.exists():
-        return
-    for number, record in jsonl.read(journal, journal=True):
+    for number, record in _records(journal):
         typed.read(record, kind, f"{journal}:{number}", "remove the line, and its question is repeated")
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:
     """How many of the questions are missing from a journal."""
-    if not journal.exists():
-        return len(questions)
-    done = {record["question_id"] for _, record in jsonl.read(journal, journal=True)}
+    done = {record["question_id"] for _, record in _records(journal)}
     return sum(question.id not in done for question in questions)
 
 
@@ -73,7 +69,7 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
 
 def has_errors(journal: Path) -> bool:
     """Whether a question of a journal ended in an error."""
-    return journal.exists() and any(_error_of(record) for _, record in jsonl.read(journal, journal=True))
+    return any(_error_of(record) for _, record in _records(journal))
 
 
 def drop_errors(journal: Path) -> None:
@@ -82,10 +78,8 @@ def drop_errors(journal: Path) -> None:
     A record is a trace, has a `trace` or `traces`, and may have the `refusals` of judges' requests; or is a judgement
     with a `refusal`.
     """
-    if not journal.exists():
-        return
-    records = (record for _, record in jsonl.read(journal, journal=True))
-    jsonl.write(journal, (record for record in records if not _error_of(record)))
+    if journal.exists():
+        jsonl.write(journal, (record for _, record in _records(journal) if not _error_of(record)))
 
 
 def tell_errors(journal: Path, questions: Sequence[Question]) -> Counter[str]:
@@ -113,6 +107,11 @@ def check_answered(journal: Path, questions: Sequence[Question]) -> None:
             f"{journal}: all {len(questions)} questions ended in an error, {count} in this one: {error}; correct what "
             "it names, and run the same command again with --retry_errors"
         )
+
+
+def _records(journal: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a journal with their numbers; none before there is one."""
+    return jsonl.read(journal, journal=True) if journal.exists() else iter(())
 
 
 def _error_of(record: dict[str, Any]) -> str:
