@@ -21,7 +21,7 @@ def main(argv: list[str]) -> None:
     """Make chains; running the command again resumes it."""
     settings = read_settings(CHAINS, argv, prog="notewriter chains", description=__doc__)
     check_index(settings.arguments)
-    parts, selection = load_inputs(settings)
+    settings, parts, selection = load_inputs(settings)
     if not settings.arguments.reasoning:
         check_decompositions(selection.questions)
     work = partial(roll_out, arguments=settings.arguments)

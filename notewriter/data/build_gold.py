@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
     """Write conversations; running the command again resumes it."""
     settings = read_settings(GOLD, argv, prog="notewriter gold", description=__doc__)
     recipe = read_gold_recipe(settings.arguments)
-    parts, selection = load_inputs(settings)
+    settings, parts, selection = load_inputs(settings)
     work = partial(roll_out, recipe=recipe)
     build(GOLD, settings, parts, selection, work, description="writing")
 

@@ -63,8 +63,10 @@ def read_settings(
     return Settings(*parts)._replace(command=command_line(prog, argv))
 
 
-def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
-    """The parts of the retriever, checked, and the questions; before anything is written or started.
+def load_inputs(settings: Settings[Options]) -> tuple[Settings[Options], list[Part], Selection]:
+    """The settings as they are recorded, the parts of the retriever, and the questions, all checked.
+
+    Nothing is written or started before.
 
     Raises:
         UserError: an input is missing, malformed or contradicts another one.
@@ -73,7 +75,8 @@ def load_inputs(settings: Settings[Options]) -> tuple[list[Part], Selection]:
     check_costs(settings.costs)
     check_extractive(settings.models.extractive_stages)
     check_inputs(settings.models, parts)
-    return parts, clean_selection(settings.arguments)
+    arguments, selection = clean_selection(settings.arguments)
+    return settings._replace(arguments=arguments), parts, selection
 
 
 def build(
@@ -151,7 +154,7 @@ def run_pairs(settings: Settings[PairsArguments]) -> None:
     # The run's record says what scores, not that nothing was given.
     settings = settings._replace(arguments=replace(settings.arguments, family=recipe.rules.family))
     check_models(recipe, settings.models)
-    parts, selection = load_inputs(settings)
+    settings, parts, selection = load_inputs(settings)
 
     def begin(journal: Path) -> Work:
         quotas = read_quotas(settings.arguments, selection, journal)

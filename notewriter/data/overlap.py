@@ -130,6 +130,6 @@ def _selected(folder: Path, config: Mapping[str, Any]) -> list[Question]:
     if not {"dataset", "path"} <= settings.keys():
         raise UserError(f"{folder}: its configuration names no questions; give the folder of a run over questions")
     try:
-        return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))
+        return load_selected(QuestionArguments(**settings | {"output_dir": str(folder)}))[1]
     except UserError as error:
         raise UserError(f"{folder / CONFIG}: {error}") from error

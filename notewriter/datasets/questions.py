@@ -1,8 +1,8 @@
 """The questions of a run: the options shared by all commands that read a question file."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval
 
@@ -13,6 +13,8 @@ from notewriter.ground.options import kinds_in, names_in, where_set
 from notewriter.ground.recipes import find
 from notewriter.ground.records import Question
 from notewriter.ground.releases import FETCHED
+
+A = TypeVar("A", bound="QuestionArguments")
 
 INDEX = {"help": "the index to search (notewriter index); several are searched as one", "of": "retriever"}
 RETRIEVER = {
@@ -91,26 +93,26 @@ class QuestionArguments:
     )
 
 
-def load_selected(arguments: QuestionArguments) -> list[Question]:
-    """The questions selected by the options, in file order, or in the order of the question set.
+def load_selected(arguments: A) -> tuple[A, list[Question]]:
+    """The options as a run records them, and the questions that they select, in file order or that of the question set.
 
-    A limit that excludes no question is set to None, so that the run is the same as one without it, and a path that was
-    left out to that of the fetched file.
+    Recorded are the path of the file, also where it was left out, and no limit that excludes no question, so that the
+    run is the same as one without it.
 
     Raises:
         UserError: as `load_questions`, `with_question_set`, `with_metadata` and `select`.
     """
     # A run that resumes, or reads its own record, finds the path.
-    arguments.path, arguments.split = question_file(arguments.dataset, arguments.path, arguments.split), None
+    path = question_file(arguments.dataset, arguments.path, arguments.split)
     if arguments.ids and arguments.question_set:
         raise UserError("ids and question_set are both given; leave one of them out")
-    questions = load_questions(arguments.dataset, arguments.path)
+    questions = load_questions(arguments.dataset, path)
     if arguments.ids:
-        ids = {question.id for question in with_question_set(questions, Path(arguments.ids), arguments.path)}
+        ids = {question.id for question in with_question_set(questions, Path(arguments.ids), path)}
         questions = [question for question in questions if question.id in ids]
     if arguments.question_set:
-        questions = with_question_set(questions, find(arguments.question_set), arguments.path)
+        questions = with_question_set(questions, find(arguments.question_set), path)
     questions = with_metadata(questions, arguments.where or {})
-    if arguments.limit is not None and arguments.limit >= len(questions):
-        arguments.limit = None
-    return select(questions, arguments.limit, arguments.seed)
+    limit = None if arguments.limit is not None and arguments.limit >= len(questions) else arguments.limit
+    recorded = replace(arguments, path=path, split=None, limit=limit)
+    return recorded, select(questions, limit, arguments.seed)

@@ -148,7 +148,7 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     check_inputs(models, parts)
     options = with_style(arguments.method, arguments.method_options, benchmark)
     complete = replace(arguments, family=family, method_options=options)
-    questions = load_selected(complete)
+    complete, questions = load_selected(complete)
     check_questions(family, questions)
     return Evaluation(complete, models, costs, method, family, parts, questions)
 

@@ -100,9 +100,8 @@ def evaluate_chains(
         raise UserError(f"both chains and {given[0]} are set; give only one of them")
     chains = read_chains(wanted.chains)
     depths = sorted(set(wanted.depths))
-    questions = [
-        question for question in load_selected(arguments) if question.supporting_ids or question.supporting_facts
-    ]
+    arguments, selected = load_selected(arguments)
+    questions = [question for question in selected if question.supporting_ids or question.supporting_facts]
     if not questions:
         raise UserError(
             f"{arguments.path}: no question names its supporting passages or facts; choose a dataset that does, such "

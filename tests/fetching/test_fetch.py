@@ -87,10 +87,11 @@ def test_commands_find_it_by_the_name_of_the_dataset(frames: Release, monkeypatc
     unchecked("dataset", "frames")
     monkeypatch.chdir("/")
     arguments = QuestionArguments(dataset="frames", split="test", output_dir="runs/a")
-    assert [question.answers for question in load_selected(arguments)] == [("Mira Tolen",)]
-    assert arguments.path == str(frames.folder / "test.tsv")
+    recorded, questions = load_selected(arguments)
+    assert [question.answers for question in questions] == [("Mira Tolen",)]
+    assert recorded.path == str(frames.folder / "test.tsv")
     # A run's record has the path, and is read again.
-    assert len(load_selected(arguments)) == 1
+    assert load_selected(recorded) == (recorded, questions)
 
 
 @pytest.mark.usefixtures("hub")

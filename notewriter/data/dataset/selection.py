@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from notewriter.data.dataset.hygiene import DroppedQuestion, Seen, clean_questions, load_evaluation
 from notewriter.data.options import SelectionArguments
 from notewriter.datasets.questions import load_selected
 from notewriter.ground.config import check
 from notewriter.ground.records import Question
+
+A = TypeVar("A", bound=SelectionArguments)
 
 
 class Selection(NamedTuple):
@@ -27,18 +29,18 @@ class Selection(NamedTuple):
     evaluation: list[Seen]
 
 
-def clean_selection(arguments: SelectionArguments) -> Selection:
-    """Load the questions that the options select, without those that must not be trained on.
+def clean_selection(arguments: A) -> tuple[A, Selection]:
+    """The options as a run records them, and the questions that they select but those that must not be trained on.
 
     Raises:
         UserError: an option is out of range, a file cannot be loaded, or no question is left.
     """
     check(arguments)
-    selected = load_selected(arguments)
+    arguments, selected = load_selected(arguments)
     evaluation = load_evaluation(arguments.eval_files)
     questions, drops = clean_questions(selected, evaluation)
     dev = dev_questions(questions, arguments.dev_share, arguments.seed)
-    return Selection(questions, dev, drops, evaluation)
+    return arguments, Selection(questions, dev, drops, evaluation)
 
 
 def dev_questions(questions: Sequence[Question], share: float, seed: int | None) -> set[str]:

@@ -23,16 +23,16 @@ def arguments(tmp_path):
 def test_questions_that_may_not_be_trained_on_are_set_apart_with_what_they_meet(arguments, tmp_path):
     evaluation = tmp_path / "evaluation.jsonl"
     jsonl.write(evaluation, [{"id": "e", "question": "When was Mira born?", "answers": ["x"]}])
-    selection = clean_selection(arguments(eval_files={str(evaluation): "jsonl"}))
+    _, selection = clean_selection(arguments(eval_files={str(evaluation): "jsonl"}))
     assert [question.id for question in selection.questions] == ["q0", "q1"]
     assert [(drop.question.id, drop.other_id) for drop in selection.drops] == [("q2", "q0"), ("q3", "e")]
     assert [seen.question.id for seen in selection.evaluation] == ["e"]
 
 
 def test_a_share_of_the_questions_is_for_dev(arguments):
-    selection = clean_selection(arguments(dev_share=0.4))
+    _, selection = clean_selection(arguments(dev_share=0.4))
     assert [question.id for question in selection.questions] == ["q0", "q1", "q3"]
-    assert len(selection.dev) == 1 and clean_selection(arguments(dev_share=0.4)).dev == selection.dev
+    assert len(selection.dev) == 1 and clean_selection(arguments(dev_share=0.4))[1].dev == selection.dev
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
