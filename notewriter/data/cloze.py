@@ -62,7 +62,7 @@ class ClozeArguments:
 
     path: str = field(metadata={"help": "a corpus: JSON Lines of id, title and text, as `notewriter corpus` writes it"})
     output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
-    questions: Annotated[int, Interval(ge=1)] = field(default=4000, metadata={"help": "how many questions"})
+    questions: Annotated[int, Interval(ge=0)] = field(default=4000, metadata={"help": "how many questions"})
     linked: Annotated[float, Interval(ge=0, le=1)] = field(
         default=0.65, metadata={"help": "share of questions on a passage and another that it names; others compare two"}
     )
@@ -78,12 +78,12 @@ def main(argv: list[str]) -> None:
     rng = random.Random(f"{arguments.seed} cloze")
     questions: dict[str, Question] = {}
     for _ in range(TRIES * arguments.questions if corpus.by_passage else 0):
+        if len(questions) == arguments.questions:
+            break
         make = told if corpus.of_sections else linked if rng.random() < arguments.linked else alike
         if question := make(corpus, rng, f"cloze-{len(questions)}"):
             questions.setdefault(question.question, question)
-        if len(questions) == arguments.questions:
-            break
-    else:
+    if len(questions) < arguments.questions:
         raise UserError(f"{arguments.path}: gives {len(questions)} questions of this kind; lower --questions")
     jsonl.write(arguments.output, (asdict(question) for question in questions.values()))
     sys.stdout.write(f"{arguments.output}: {len(questions)} questions; {WARNING}\n")

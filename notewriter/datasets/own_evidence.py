@@ -147,7 +147,7 @@ def check(questions: Sequence[Question], places: Mapping[str, str], evidence: Ev
     unanswered = [each for each in questions if not _is_answered(each, evidence)]
     say(len(questions) - len(unanswered), "have an answer that the corpus holds", unanswered, "not those on")
     asked: dict[str, Question] = {}
-    again = [each for each in questions if asked.setdefault(_as_asked(each), each) is not each]
+    again = [each for each in questions if asked.setdefault(as_asked(each), each) is not each]
     say(len(questions) - len(again), "are asked once", again, "asked before are those on")
     if at := [place for place in places.values() if place in faulty]:
         # A pipeline shows this line alone; the log has all.
@@ -176,7 +176,7 @@ def hold_out(
     held.clear()
     by_question: dict[str, list[int]] = defaultdict(list)
     for index in order:
-        by_question[_as_asked(questions[index])].append(index)
+        by_question[as_asked(questions[index])].append(index)
     for same in by_question.values():
         if len(held) + len(same) <= dev:
             held.update(same)
@@ -188,7 +188,7 @@ def _together(questions: Sequence[Question], evidence: Evidence, order: Sequence
     groups: list[tuple[set[str], list[int]]] = []
     for index in order:
         names, members = {f"document {each}" for each in evidence.of(questions[index])}, [index]
-        names.add(_as_asked(questions[index]))
+        names.add(as_asked(questions[index]))
         apart = []
         for others, those in groups:
             if names.isdisjoint(others):
@@ -199,7 +199,8 @@ def _together(questions: Sequence[Question], evidence: Evidence, order: Sequence
     return [members for _, members in groups]
 
 
-def _as_asked(question: Question) -> str:
+def as_asked(question: Question) -> str:
+    """The words of a question, by which two are the same one."""
     return " ".join(tokens(question.question))
 
 

@@ -30,6 +30,8 @@ class SplitArguments:
     With `--corpus` the questions are checked against it first: how many have evidence, how many of their supporting
     facts and answers occur in it, and which are asked twice, with the numbers of their lines. Then no document holds
     evidence of both files, and facts are written as the corpus spaces and points them.
+
+    `--beside` adds questions to train.jsonl, such as those that `notewriter cloze` made, of which none is held out.
     """
 
     dataset: str = field(
@@ -51,6 +53,13 @@ class SplitArguments:
     split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = field(
         default=None, metadata={"help": "how many of the others to keep, drawn at random; default: all"}
+    )
+    beside: str | None = field(
+        default=None,
+        metadata={
+            "help": "a file of further questions to learn from, in JSON Lines; left out are those that are asked in "
+            "--path or share evidence with what is held out"
+        },
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw"})
 
@@ -89,15 +98,33 @@ def main(argv: list[str]) -> None:
         questions = [evidence.in_its_words(question) for question in questions]
         by = "no document holds evidence of both" if apart else "by question: one document holds evidence of nearly all"
     dev, others = order[:held], order[held:]
+    parts_of = [[questions[index] for index in sorted(members)] for members in (others[: arguments.train], dev)]
+    if arguments.beside:
+        parts_of[0] += _beside(arguments.beside, questions, parts_of[1])
     counts = []
-    for path, members in zip(outputs, (others[: arguments.train], dev), strict=True):
+    for path, members in zip(outputs, parts_of, strict=True):
         if members:
-            jsonl.write(path, (asdict(questions[index]) for index in sorted(members)))
+            jsonl.write(path, map(asdict, members))
         else:
             # One of an earlier split may have questions that are held out now.
             path.unlink(missing_ok=True)
         counts.append(f"{len(members)} questions in {path.name}")
     sys.stdout.write(f"{folder}: {', '.join(counts)}; {by}\n")
+
+
+def _beside(path: str, questions: Sequence[Question], held: Sequence[Question]) -> list[Question]:
+    """The questions of another file that neither are among these nor share evidence with those that are held out."""
+    asked = {own_evidence.as_asked(each) for each in questions}
+    known = {fact for each in held for fact in each.supporting_facts}
+    taken = {each.id for each in questions}
+    further = [
+        each
+        for each in load_questions("jsonl", path)
+        if own_evidence.as_asked(each) not in asked and known.isdisjoint(each.supporting_facts)
+    ]
+    if twice := [each.id for each in further if each.id in taken]:
+        raise UserError(f"{path}: question {twice[0]} has the id of another one in --path; rename it")
+    return further
 
 
 def _places(path: str, questions: Sequence[Question]) -> dict[str, str]:

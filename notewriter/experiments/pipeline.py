@@ -17,6 +17,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.experiments import slurm
 from notewriter.experiments.files import changes_of
+from notewriter.experiments.forecast import forecast
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground.config import choose, parse
@@ -46,7 +47,13 @@ class PipelineArguments:
     set: list[str] = field(
         default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
     )
-    dry_run: bool = field(default=False, metadata={"help": "print the commands, or the sbatch lines, and run nothing"})
+    dry_run: bool = field(
+        default=False,
+        metadata={
+            "help": "print the commands, or the sbatch lines, and run nothing; of a file with runs that are marked "
+            "in_dry_run, do those, and print the minutes, gigabytes and money that each run takes here"
+        },
+    )
     status: bool = field(default=False, metadata={"help": "print each run's state, job and log, and run nothing"})
     cluster_env: str = field(
         default="slurm/cluster.env",
@@ -68,6 +75,8 @@ def main(argv: list[str]) -> None:
     elif arguments.on == "slurm":
         sys.stdout.write(slurm.submit(pipeline, Path(arguments.cluster_env), dry_run=arguments.dry_run))
     elif arguments.dry_run:
-        sys.stdout.write(commands(pipeline))
+        sys.stdout.writelines(
+            forecast(pipeline) if any(run.in_dry_run for run in pipeline.runs) else [commands(pipeline)]
+        )
     else:
         run_here(pipeline, arguments.at_once)

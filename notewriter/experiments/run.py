@@ -94,6 +94,8 @@ class Run:
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
         needs: what it needs of a cluster.
+        in_dry_run: whether a dry run does it, to count from what it leaves what the others take: it calls no model and
+            takes seconds (`notewriter.experiments.forecast`).
         while_rising: the rule under which it is needed, of rounds that end early (`notewriter.experiments.rising`).
     """
 
@@ -103,6 +105,7 @@ class Run:
     after: list[str] | None = None
     serve: Text | None = None
     needs: Needs = field(default_factory=Needs)
+    in_dry_run: bool = False
     while_rising: Text | None = None
 
     @property

@@ -53,6 +53,25 @@ def test_a_file_of_an_earlier_split_does_not_stay(questions, tmp_path):
     assert list(split(questions, tmp_path / "parts", "--dev", "10")) == ["dev"]
 
 
+def test_questions_beside_are_learnt_from_unless_they_are_asked_or_their_evidence_is_held_out(tmp_path):
+    def write(name, *questions):
+        path = tmp_path / name
+        lines = [
+            {"id": id, "question": text, "answers": ["a"], "supporting_facts": [fact]} for id, text, fact in questions
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    own = write("own.jsonl", ("q0", "Who is 0?", "f0"), ("q1", "Who is 1?", "f1"))
+    held = split(own, tmp_path / "parts", "--dev", "1")["dev"][0].supporting_facts[0]
+    made = write("made.jsonl", ("m0", "who is 0", "g"), ("m1", "What of it?", held), ("m2", "Which is new?", "h"))
+    parts = split(own, tmp_path / "parts", "--dev", "1", "--beside", str(made))
+    assert ([each.id for each in parts["train"]][1:], len(parts["dev"])) == (["m2"], 1)
+    write("made.jsonl", ("q0", "Which is new?", "h"))
+    with pytest.raises(UserError, match=r"made\.jsonl: question q0 has the id of another one"):
+        split(own, tmp_path / "parts", "--dev", "1", "--beside", str(made))
+
+
 def test_more_questions_than_there_are_is_an_error(questions, tmp_path):
     with pytest.raises(UserError, match=r"questions\.jsonl: has 10 questions, not 12; lower --dev or --train"):
         split(questions, tmp_path / "parts", "--dev", "4", "--train", "8")

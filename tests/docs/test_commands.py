@@ -18,6 +18,7 @@ from huggingface_hub import constants
 from transformers import AutoTokenizer
 
 from notewriter import Passage, build_index, cli
+from notewriter.experiments import pipeline
 from notewriter.ground import config, parser, recipes
 from notewriter.ground.completion import actions_of
 from notewriter.results import table
@@ -259,6 +260,9 @@ def test_a_command_of_the_pages_is_rehearsed(words, stand_in, tiny_model, tmp_pa
         # The estimate asks for every file of the table; tests/results/test_table.py has them.
         monkeypatch.setattr(table, "cost_of", lambda *_: {})
         monkeypatch.setattr(table, "cost_table", lambda *_: ("", [""], []))
+    elif name == "pipeline":
+        # It does the runs that are marked, on files that are not here; tests/experiments/test_forecast.py has it.
+        monkeypatch.setattr(pipeline, "forecast", lambda each: [pipeline.commands(each)])
     (tmp_path / "slurm").mkdir()
     shutil.copy(ROOT / "slurm/cluster.env.example", tmp_path / "slurm/cluster.env")
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import RECIPES
 from notewriter.methods import prepare
+from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.training import preflight
 
@@ -29,6 +30,10 @@ SHAPES = {
     "72B": (8192, 29568, 80, 64, 8, False),
 }
 """Of Qwen2.5: hidden and inner size, layers, heads, key-value heads, and whether the head is the embedding."""
+
+
+def only(argv, option):
+    return argv[argv.index(option) :][:2]
 
 
 def commands_of(**changes):
@@ -61,6 +66,21 @@ def test_questions_are_those_of_the_file_or_made_of_the_documents():
     assert commands_of(questions="made")["check and divide the questions"][5] == "runs/own/made.jsonl"
     assert "their scores flatter" in read_pipeline(FILE, None, MINE | {"questions": "made"}).opening
     assert "flatter" not in read_pipeline(FILE, None, MINE).opening
+
+
+def test_questions_made_beside_ones_own_are_learnt_from_and_none_is_held_out():
+    assert "--beside" not in commands_of()["check and divide the questions"]
+    made = commands_of(made="80")
+    assert made["make questions"][5] == "80"
+    divided = made["check and divide the questions"]
+    assert divided[divided.index("--beside") + 1] == "runs/own/made.jsonl" and "questions.jsonl" in divided
+    assert "--beside" not in commands_of(questions="made")["check and divide the questions"]
+
+
+def test_the_prices_of_a_teacher_are_those_of_its_tokens():
+    teacher = {"teacher": "https://teacher.example/v1", "teacher_model": "large", "teacher_prices": "[0.15, 0.6]"}
+    (costs,) = parse([CostArguments], only(commands_of(**teacher)["label pairs"], "--prices"))
+    assert costs.prices == {"policy": [0.15, 0.6]}
 
 
 def test_a_teacher_writes_the_candidates_and_is_not_served():
