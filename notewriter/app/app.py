@@ -32,7 +32,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 @dataclass
-class PageArguments:
+class AppArguments:
     """Where the page listens, who judges, and who answers beside the first."""
 
     judge_name: str | None = field(
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
         UserError: the extra `serve` is not installed, the port is in use, or what is to be shown cannot be used.
     """
     page, by_hand, draw, arguments, models = parse(
-        [PageArguments, ByHandArguments, SampleArguments, AskArguments, ModelArguments],
+        [AppArguments, ByHandArguments, SampleArguments, AskArguments, ModelArguments],
         argv,
         prog="notewriter app",
         description=__doc__,
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
         import uvicorn
 
         from notewriter.app import asking, judging, watching
-        from notewriter.app.application import Section, make_app
+        from notewriter.app.application import AppSection, make_app
     except ImportError as error:
         raise UserError(f"the page needs {error.name}; {install('serve')}") from error
     judges, asks = bool(by_hand.pairs or by_hand.runs), bool(models.serve or models.base_url or models.models)
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
             "nothing to show: give --pairs FOLDER or --runs BEFORE AFTER to judge by hand, --serve or --base_url with "
             "--index to ask, or --watch PIPELINE_OR_FOLDER"
         )
-    sections: list[Section] = []
+    sections: list[AppSection] = []
     with contextlib.ExitStack() as opened:
         answerers = []
         if asks:
@@ -98,10 +98,10 @@ def main(argv: list[str]) -> None:
             items = sample(by_hand, draw)
             judged = opened.enter_context(judging.judging(items, name, draw.seed, Path(by_hand.labels)))
             about = f"{len(items)} times two texts, as {name}"
-            sections.append(Section(judging.PATH, "Judge by hand", about, judged.routes))
+            sections.append(AppSection(judging.PATH, "Judge by hand", about, judged.routes))
         if page.watch:
             watched = watching.Watching(page.watch)
-            sections.append(Section(watching.PATH, "Watch", ", ".join(page.watch), watched.routes))
+            sections.append(AppSection(watching.PATH, "Watch", ", ".join(page.watch), watched.routes))
         listener = opened.enter_context(_listener(page.page_port))
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
 
@@ -117,7 +117,7 @@ def main(argv: list[str]) -> None:
 
                 if answerers:
                     about = " beside ".join(answerer.name for answerer in answerers)
-                    sections.insert(0, Section(asking.PATH, "Ask", about, asked.routes))
+                    sections.insert(0, AppSection(asking.PATH, "Ask", about, asked.routes))
                 config = uvicorn.Config(
                     make_app(sections, token, port),
                     log_level="warning",

@@ -19,7 +19,7 @@ Render = Callable[..., HTMLResponse]
 
 
 @dataclass(frozen=True)
-class Section:
+class AppSection:
     """A part of the page.
 
     Args:
@@ -35,7 +35,7 @@ class Section:
     routes: Callable[[Render], Sequence[BaseRoute]]
 
 
-def make_app(sections: Sequence[Section], token: str, port: int) -> Guard:
+def make_app(sections: Sequence[AppSection], token: str, port: int) -> Guard:
     """The application with these sections, for whoever has the token."""
     environment = pages.templates(HERE)
     style = (pages.HERE / "style.css").read_text("utf-8") + (HERE / "app.css").read_text("utf-8")

@@ -73,7 +73,7 @@ class Watching:
         self._named: list[tuple[str, Pipeline | Path]] = [
             (name, Path(name) if Path(name).is_dir() else read_pipeline(find(name))) for name in names
         ]
-        self._lines = Lines()
+        self._lines = LineCounts()
 
     def groups(self) -> dict[str, list[Watched]]:
         """Pipeline or folder -> its runs, as they are now."""
@@ -134,7 +134,7 @@ class Watching:
         return [Route(PATH, page), Route(f"{PATH}/chart.svg", chart)]
 
 
-class Lines:
+class LineCounts:
     """Counts the lines of growing files, of which only what is new is read."""
 
     def __init__(self) -> None:
@@ -168,12 +168,12 @@ def _run_folders(above: Path) -> Iterator[Path]:
             folders.clear()
 
 
-def _done(folder: Path, lines: Lines) -> int | None:
+def _done(folder: Path, lines: LineCounts) -> int | None:
     """How many questions are in a run's journal; None where it has none yet."""
     return next((lines.of(path) for name in JOURNALS if (path := folder / name).is_file()), None)
 
 
-def _questions(folder: Path, lines: Lines) -> Iterator[str]:
+def _questions(folder: Path, lines: LineCounts) -> Iterator[str]:
     done = _done(folder, lines)
     if done is not None:
         try:
@@ -184,7 +184,7 @@ def _questions(folder: Path, lines: Lines) -> Iterator[str]:
         yield f"{done:,}" + (f" of {expected:,}" if expected else "") + " questions"
 
 
-def _pairs(folder: Path, lines: Lines) -> Iterator[str]:
+def _pairs(folder: Path, lines: LineCounts) -> Iterator[str]:
     if (folder / statistics.NAME).is_file():
         made: Any = statistics.read_statistics(folder, "build it again")
         for name in ("pairs", "chains", "conversations"):
@@ -192,13 +192,13 @@ def _pairs(folder: Path, lines: Lines) -> Iterator[str]:
                 yield ", ".join(f"{count:,} {name} in {split}" for split, count in made[name].items())
 
 
-def _step(folder: Path, lines: Lines) -> Iterator[str]:
+def _step(folder: Path, lines: LineCounts) -> Iterator[str]:
     if log := newest_log(folder):
         loss = next((entry["loss"] for entry in reversed(log) if "loss" in entry), None)
         yield f"step {log[-1]['step']:,}" + ("" if loss is None else f", loss {loss:.3f}")
 
 
-def _score(folder: Path, lines: Lines) -> Iterator[str]:
+def _score(folder: Path, lines: LineCounts) -> Iterator[str]:
     if (path := folder / "metrics.json").is_file():
         scores = read_metrics(path).metrics
         if headline := next((name for name in (*HEADLINE, *scores) if name in scores), None):
@@ -206,17 +206,17 @@ def _score(folder: Path, lines: Lines) -> Iterator[str]:
             yield f"{metric.label} {scores[headline].text(metric.decimals)}"
 
 
-def _tokens(folder: Path, lines: Lines) -> Iterator[str]:
+def _tokens(folder: Path, lines: LineCounts) -> Iterator[str]:
     if costs := read_costs(folder / "costs.json"):
         yield f"{costs.total.prompt_tokens:,} + {costs.total.completion_tokens:,} tokens"
 
 
-def _paid(folder: Path, lines: Lines) -> Iterator[str]:
+def _paid(folder: Path, lines: LineCounts) -> Iterator[str]:
     if (path := folder / SPENT).is_file():
         yield f"{spent_in(path):,.2f} paid"
 
 
-def _to_come(folder: Path, lines: Lines) -> Iterator[str]:
+def _to_come(folder: Path, lines: LineCounts) -> Iterator[str]:
     """What is left of a dry run's estimate."""
     estimate = estimated(folder).get("estimate")
     if estimate and not (folder / "costs.json").is_file():

@@ -10,7 +10,7 @@ from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
 SCHEMA = "notewriter/chain/1"
 
 
-class Chain(TypedDict, total=False):
+class Conversation(TypedDict, total=False):
     """A row: a chat in which the assistant's turns are the steps to learn.
 
     The messages are those that the method sends at evaluation. Of a teacher's chain: `f1`, 0 to 1, is that of its
@@ -29,17 +29,17 @@ class Chain(TypedDict, total=False):
     top_k: int | None
 
 
-COLUMNS = columns_of(Chain, "schema", "messages", "question_id", "dataset", "f1", "steps")
+COLUMNS = columns_of(Conversation, "schema", "messages", "question_id", "dataset", "f1", "steps")
 """The columns of a teacher's chains."""
 
-GOLD_COLUMNS = columns_of(Chain, "schema", "messages", "stage", "method", "question_id", "dataset", "top_k")
+GOLD_COLUMNS = columns_of(Conversation, "schema", "messages", "stage", "method", "question_id", "dataset", "top_k")
 """The columns of replies from the gold evidence."""
 
 
-def read_chains(path: Path, batch: int = BATCH) -> Iterator[Chain]:
+def read_chains(path: Path, batch: int = BATCH) -> Iterator[Conversation]:
     """Stream the rows of a file of chains, `batch` rows in memory.
 
     Raises:
         UserError: as `read_checked`.
     """
-    return (cast(Chain, row) for row in read_checked(path, Chain, batch))
+    return (cast(Conversation, row) for row in read_checked(path, Conversation, batch))

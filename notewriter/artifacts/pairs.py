@@ -17,7 +17,7 @@ SIDES = ("chosen", "rejected")
 Messages = Annotated[list[Message], MinLen(1)]
 
 
-class Source(TypedDict, total=False):
+class SideSource(TypedDict, total=False):
     """Where a side of a pair comes from.
 
     `kind` is `model`, with the sampling that drew it, `gold` (the gold evidence) or `control` (a rule).
@@ -29,7 +29,7 @@ class Source(TypedDict, total=False):
     max_tokens: int | None
 
 
-def source_of(sampling: Sampling) -> Source:
+def source_of(sampling: Sampling) -> SideSource:
     """The source of a text that a model wrote."""
     return {
         "kind": "model",
@@ -59,8 +59,8 @@ class Pair(TypedDict, total=False):
     question_id: Required[str]
     dataset: str | None
     top_k: int | None
-    chosen_source: Source | None
-    rejected_source: Source | None
+    chosen_source: SideSource | None
+    rejected_source: SideSource | None
     chosen_score: float | None
     rejected_score: float | None
     chosen_noise: float | None

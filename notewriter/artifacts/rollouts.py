@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.journal import finished
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.traces import TraceRecord
@@ -26,7 +26,7 @@ class Drop(TypedDict):
     reason: str
 
 
-class Agreement(TypedDict):
+class JudgeAgreement(TypedDict):
     """Whether a judge that was asked in two orders named the same candidates."""
 
     stage: str
@@ -52,7 +52,7 @@ class _PairsRollout(TypedDict):
     question_id: str
     rows: list[Pair]
     drops: list[Drop]
-    agreements: list[Agreement]
+    agreements: list[JudgeAgreement]
     usage: list[StageUsage]
     traces: list[TraceObject]
 
@@ -76,7 +76,7 @@ class GoldRollout(TypedDict):
     """
 
     question_id: str
-    rows: list[Chain]
+    rows: list[Conversation]
     drops: list[Drop]
     usage: list[StageUsage]
     traces: list[TraceObject]

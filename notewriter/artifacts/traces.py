@@ -18,7 +18,7 @@ OPENED_PAGES = "opened_pages"
 """The event of a retrieval that only opened a page by its title and is no search."""
 
 
-class Found(TypedDict):
+class FoundPassage(TypedDict):
     """A retrieved passage."""
 
     id: str
@@ -42,7 +42,7 @@ class Retrieval:
 
     query: str
     top_k: int
-    passages: list[Found]
+    passages: list[FoundPassage]
     seconds: float
     words: int = 0
     facts: list[int] | None = None

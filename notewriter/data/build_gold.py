@@ -10,7 +10,7 @@ and the reply as the assistant's turn, for `training/train_sft.py --data`.
 from functools import partial
 from typing import Any
 
-from notewriter.artifacts.chains import SCHEMA, Chain
+from notewriter.artifacts.chains import SCHEMA, Conversation
 from notewriter.artifacts.rollouts import GoldRollout
 from notewriter.artifacts.traces import GoldReply
 from notewriter.data.building import build, load_inputs, read_settings
@@ -66,7 +66,7 @@ class WrittenRollout(HarvestRollout):
             attempt.reason = UNTOLD
         if text is not None:
             reply = self.resources.prompts.reply_with(stage.name, text, variables)
-            row: Chain = {
+            row: Conversation = {
                 "schema": SCHEMA,
                 "messages": [*messages, {"role": "assistant", "content": reply}],
                 "stage": stage.name,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from notewriter.artifacts.rollouts import Agreement, Drop, PairsRollout, StageUsage, UnreadableReplies
+from notewriter.artifacts.rollouts import Drop, JudgeAgreement, PairsRollout, StageUsage, UnreadableReplies
 from notewriter.data.judges.case import Verdict
 from notewriter.data.recipe import Recipe, calls_of, methods_of
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
@@ -72,7 +72,7 @@ class Harvest:
             "rows": self.rows,
             "drops": self.drops,
             "agreements": [
-                Agreement(stage=attempt.stage, agreed=agreed)
+                JudgeAgreement(stage=attempt.stage, agreed=agreed)
                 for attempt in self.attempts
                 for agreed in attempt.verdict.agreements
             ],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from notewriter.artifacts.pairs import SCHEMA, Pair, Source, source_of
+from notewriter.artifacts.pairs import SCHEMA, Pair, SideSource, source_of
 from notewriter.artifacts.rollouts import PairsRollout
 from notewriter.artifacts.traces import ControlReply, GoldReply, Retrieval
 from notewriter.data.dataset.faults import pair_fault
@@ -43,7 +43,7 @@ class Candidate:
         return self.completion is not None and self.completion.finish_reason == "length"
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SideSource:
         """Where the text comes from, as recorded in a pair."""
         if self.written:
             return {"kind": self.written.kind}

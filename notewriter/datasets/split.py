@@ -20,7 +20,7 @@ from notewriter.ground.releases import FETCHED
 
 
 @dataclass
-class SplitArguments:
+class HoldOutArguments:
     """Hold questions of a benchmark out for development.
 
     Writes train.jsonl and dev.jsonl, which other commands read with `--dataset jsonl --family NAME`; a file without
@@ -66,7 +66,7 @@ class SplitArguments:
 
 def main(argv: list[str]) -> None:
     """Split a question file."""
-    (arguments,) = parse(SplitArguments, argv, prog="notewriter split", description=SplitArguments.__doc__)
+    (arguments,) = parse(HoldOutArguments, argv, prog="notewriter split", description=HoldOutArguments.__doc__)
     arguments.path = question_file(arguments.dataset, arguments.path, arguments.split)
     folder = Path(arguments.output_dir)
     outputs = [folder / f"{split}.jsonl" for split in ("train", "dev")]

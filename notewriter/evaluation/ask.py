@@ -26,7 +26,7 @@ BOLD, DIM = "1", "2"
 
 
 @dataclass
-class QuestionArguments:
+class AskedArguments:
     """The question."""
 
     question: str = field(metadata={"help": "the question; `--question` may be omitted if it comes first"})
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     # A command line that is not in the terminal's encoding contains lone surrogates.
     argv = list(map(without_surrogates, argv))
     asked, arguments, models = parse(
-        (QuestionArguments, AskArguments, ModelArguments), argv, prog="notewriter ask", description=__doc__
+        (AskedArguments, AskArguments, ModelArguments), argv, prog="notewriter ask", description=__doc__
     )
     if not asked.question.strip():
         raise UserError('the question is empty; write it in quotes: notewriter ask "Who ...?"')

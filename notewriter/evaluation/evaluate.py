@@ -13,7 +13,7 @@ from notewriter.evaluation import checkpoints
 from notewriter.evaluation.checkpoints import CheckpointArguments
 from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments, checked, run
 from notewriter.evaluation.notes import ANSWER, FACTS
-from notewriter.evaluation.searching import ChainsArguments, evaluate_chains
+from notewriter.evaluation.searching import RetrieversArguments, evaluate_chains
 from notewriter.ground.config import command_line, parse
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from notewriter.rollouts.replies import in_words
 def main(argv: list[str]) -> None:
     """Evaluate a model, the checkpoints of a training run one after another, or chains of retrievers."""
     arguments, models, costs, resume, dry, sweep, wanted = parse(
-        [*OPTIONS, ResumeArguments, DryRunArguments, CheckpointArguments, ChainsArguments],
+        [*OPTIONS, ResumeArguments, DryRunArguments, CheckpointArguments, RetrieversArguments],
         argv,
         prog="notewriter evaluate",
         description=__doc__,

@@ -41,7 +41,7 @@ PERCENTILES = (50, 95, 99)
 
 
 @dataclass
-class ChainsArguments:
+class RetrieversArguments:
     """Measure chains of retrievers instead of a method."""
 
     chains: dict[str, Any] = field(
@@ -60,7 +60,7 @@ class ChainsArguments:
     )
 
 
-class Searched(TypedDict):
+class SearchRecord(TypedDict):
     """A line of searches.jsonl: what a chain found for a question, in how many seconds."""
 
     chain: str
@@ -72,7 +72,7 @@ class Searched(TypedDict):
     """For a question with supporting facts alone: the first passage found that holds each, or the fact itself."""
 
 
-def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
+def read_searches(path: Path) -> dict[tuple[str, str], SearchRecord]:
     """Chain and question id -> the search.
 
     Raises:
@@ -80,13 +80,14 @@ def read_searches(path: Path) -> dict[tuple[str, str], Searched]:
     """
     remedy = "remove the line and run the same command again"
     lines = (
-        typed.read(record, Searched, f"{path}:{number}", remedy) for number, record in jsonl.read(path, journal=True)
+        typed.read(record, SearchRecord, f"{path}:{number}", remedy)
+        for number, record in jsonl.read(path, journal=True)
     )
     return {(line["chain"], line["question_id"]): line for line in lines}
 
 
 def evaluate_chains(
-    arguments: EvaluateArguments, models: ModelArguments, wanted: ChainsArguments, command: Sequence[str]
+    arguments: EvaluateArguments, models: ModelArguments, wanted: RetrieversArguments, command: Sequence[str]
 ) -> RetrievalResults:
     """Search and measure; doing it again in the same folder resumes it.
 
@@ -109,7 +110,7 @@ def evaluate_chains(
         )
     config = {each.name: getattr(arguments, each.name) for each in fields(QuestionArguments)}
     config |= {"chains": chains, "depths": wanted.depths}
-    kinds = [EvaluateArguments, ChainsArguments]
+    kinds = [EvaluateArguments, RetrieversArguments]
     with open_run(arguments.output_dir, config, questions, kinds, command) as folder:
         with jsonl.Journal(folder / SEARCHES):  # makes it, and removes a last line that a kill has cut
             pass
@@ -168,7 +169,9 @@ async def search_all(
                 result = await chain.search(question.question, top_k, chain.scope_of(question))
                 seconds = round(time.perf_counter() - start, 6)
                 ids = [passage.id for passage in result.passages]
-                line = Searched(chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts)
+                line = SearchRecord(
+                    chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts
+                )
                 if not question.supporting_ids:
                     line["gold"] = _holding(question.supporting_facts, result.passages)
                 journal.append(dict(line))
@@ -212,7 +215,7 @@ def results_of(
     return RetrievalResults(dataset, len(questions), results)
 
 
-def _parts(searches: Sequence[Searched]) -> list[PartSeconds]:
+def _parts(searches: Sequence[SearchRecord]) -> list[PartSeconds]:
     return [
         PartSeconds(
             part=part["part"],

@@ -25,7 +25,7 @@ import httpx2
 from huggingface_hub.errors import FileMetadataError
 from tqdm import tqdm
 
-from notewriter.fetching.remote import TIMEOUT, Remote, check_reply, failures, look_up
+from notewriter.fetching.remote import TIMEOUT, RemoteFile, check_reply, failures, look_up
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, one_line
@@ -56,7 +56,7 @@ SPARE = 1 << 28
 class Plan:
     """What is to be fetched: the missing files, each with its parts on their servers."""
 
-    files: list[tuple[File, list[Remote]]]
+    files: list[tuple[File, list[RemoteFile]]]
 
     @property
     def size(self) -> int:
@@ -84,7 +84,7 @@ def missing(release: Release, files: Iterable[File]) -> list[File]:
 
 def plan(files: Iterable[File], offline: str) -> Plan:
     """Ask the servers for every file. `offline` is the end of errors about a server that is not reached."""
-    known: dict[str, Remote] = {}
+    known: dict[str, RemoteFile] = {}
     for address in (address for file in files for address in file.addresses):
         if address not in known:
             known[address] = look_up(address, offline)
@@ -165,7 +165,7 @@ def _keep(folder: Path, partial: Path) -> None:
 
 
 def _get(
-    file: File, parts: list[Remote], partial: Path, rows: Callable[[Path], int] | None, offline: str, check: bool
+    file: File, parts: list[RemoteFile], partial: Path, rows: Callable[[Path], int] | None, offline: str, check: bool
 ) -> dict[str, Any]:
     """Download, join or unpack, and check one file; returns what is recorded of it."""
     downloads = partial / DOWNLOADS
@@ -203,7 +203,7 @@ def _other_file(file: File, differs: str, first: str = "") -> UserError:
     )
 
 
-def _joined(file: File, parts: list[Remote], downloads: Path, offline: str) -> Path:
+def _joined(file: File, parts: list[RemoteFile], downloads: Path, offline: str) -> Path:
     """The downloaded file; parts are appended to the first, so that the disk need not have room for all of it twice."""
     keys = [
         hashlib.sha256(f"{address} {part.version} {part.size}".encode()).hexdigest()[:16]
@@ -233,7 +233,7 @@ def _joined(file: File, parts: list[Remote], downloads: Path, offline: str) -> P
     return joined
 
 
-def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
+def _download(address: str, remote: RemoteFile, path: Path, offline: str) -> Path:
     """Download one file to a path, beginning where a killed run stopped.
 
     Raises:
@@ -271,7 +271,7 @@ def _download(address: str, remote: Remote, path: Path, offline: str) -> Path:
     return path
 
 
-def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> None:
+def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> None:
     """Append to a file what it lacks of a remote one, or write it anew where the server has another one by now.
 
     Raises:
@@ -314,7 +314,7 @@ def _receive(remote: Remote, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> No
                 start, before = time.monotonic(), file.tell()
 
 
-def _is_rest(reply: httpx2.Response, remote: Remote, there: int) -> bool:
+def _is_rest(reply: httpx2.Response, remote: RemoteFile, there: int) -> bool:
     """Whether a reply is what a file lacks after so many bytes: the same file's, and from there on."""
     found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|\*)", reply.headers.get("Content-Range", ""))
     return (

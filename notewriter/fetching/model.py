@@ -85,7 +85,7 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
 
 
 @dataclass(frozen=True)
-class Found:
+class OnHub:
     """What the Hub says of a model: its name there, the commit, the licence, and the files that are used."""
 
     name: str
@@ -94,7 +94,7 @@ class Found:
     sizes: dict[str, int]
 
 
-def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
+def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> OnHub:
     from huggingface_hub import HfApi, constants
 
     address = f"hf://{name}/config.json"
@@ -119,7 +119,7 @@ def _look_up(name: str, offline: str, timeout: float = TIMEOUT) -> Found:
             "check HF_ENDPOINT"
         )
     has_safetensors = any("/" not in file and file.endswith(".safetensors") for file in sizes)
-    return Found(
+    return OnHub(
         info.id,
         str(info.sha),
         str(getattr(info.card_data, "license", None) or "not stated"),
@@ -149,7 +149,7 @@ def _offline(name: str) -> str:
     )
 
 
-def _plan(found: Found, place: Path) -> str:
+def _plan(found: OnHub, place: Path) -> str:
     size = sum(found.sizes.values())
     return (
         f"{place}: huggingface.co/{found.name} at {found.commit[:12]}, licence {found.licence}\n"
@@ -179,7 +179,7 @@ def _into_cache(name: str, dry_run: bool) -> None:
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
 
-def _download(found: Found, offline: str, folder: Path | None) -> Path:
+def _download(found: OnHub, offline: str, folder: Path | None) -> Path:
     """Download a model's files into a folder or the cache, the finished ones of an interrupted run left out."""
     from huggingface_hub import constants, file_download, snapshot_download
 

@@ -46,7 +46,7 @@ class Unreachable(UserError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remote:
+class RemoteFile:
     """A file on a server.
 
     Args:
@@ -69,7 +69,7 @@ class Remote:
     validator: str = ""
 
 
-def look_up(address: str, offline: str) -> Remote:
+def look_up(address: str, offline: str) -> RemoteFile:
     """What the server of an address (`File.address`) says of it.
 
     Args:
@@ -86,7 +86,7 @@ def look_up(address: str, offline: str) -> Remote:
         return _on_hub(hub) if hub else _elsewhere(mirrored(address))
 
 
-def _on_hub(address: re.Match[str]) -> Remote:
+def _on_hub(address: re.Match[str]) -> RemoteFile:
     datasets, repository, revision, path = address.groups()
     kind = "dataset" if datasets else "model"
     url = hf_hub_url(repository, path, repo_type=kind, revision=revision, endpoint=constants.ENDPOINT)
@@ -96,7 +96,7 @@ def _on_hub(address: re.Match[str]) -> Remote:
     moved = re.match(rf"{re.escape(constants.ENDPOINT)}/(?:datasets/)?([^/]+/[^/]+)/resolve/", found.location)
     if moved and moved[1] != repository:
         logger.warning("%s: has moved to %s", repository, moved[1])
-    return Remote(
+    return RemoteFile(
         url=url,
         headers=headers,
         size=found.size,
@@ -119,7 +119,7 @@ def metadata(*arguments: Any, **options: Any) -> HfFileMetadata:
     return found
 
 
-def _elsewhere(url: str) -> Remote:
+def _elsewhere(url: str) -> RemoteFile:
     headers = {"Accept-Encoding": "identity"}
     with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
         reply = client.head(url, headers=headers)
@@ -130,7 +130,7 @@ def _elsewhere(url: str) -> Remote:
     check_reply(reply)
     length = reply.headers.get("Content-Length", "")
     tag, modified = reply.headers.get("ETag", ""), reply.headers.get("Last-Modified", "")
-    return Remote(
+    return RemoteFile(
         url=url,
         headers=headers,
         size=int(length) if re.fullmatch("[0-9]{1,18}", length) else None,

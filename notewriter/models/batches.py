@@ -48,14 +48,14 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 RUNNING = ("validating", "in_progress", "finalizing", "cancelling")
 
 
-class Outcome(NamedTuple):
+class BatchedReply(NamedTuple):
     """What a call would have been answered with: an HTTP status and a JSON body."""
 
     status: int
     body: Any
 
 
-UNANSWERED = Outcome(408, {"error": {"message": "the batch ended without a reply to this request"}})
+UNANSWERED = BatchedReply(408, {"error": {"message": "the batch ended without a reply to this request"}})
 """For calls that an ended batch left out; a timeout, after which the client asks again in another batch."""
 
 
@@ -73,8 +73,8 @@ class Batches(httpx2.AsyncBaseTransport):
         self._gathered: dict[str, str] = {}
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: dict[str, asyncio.Future[Outcome]] = {}
-        self._unasked: dict[str, Outcome] = {}  # outcomes of an earlier run's calls that this one has not made yet
+        self._waiting: dict[str, asyncio.Future[BatchedReply]] = {}
+        self._unasked: dict[str, BatchedReply] = {}  # outcomes of an earlier run's calls that this one has not made yet
         self._tasks: dict[str, asyncio.Task[None]] = {}  # what runs for a batch, by its input file or first call
         cache.execute("CREATE TABLE IF NOT EXISTS batched (key TEXT PRIMARY KEY, file TEXT NOT NULL, batch TEXT)")
 
@@ -100,7 +100,7 @@ class Batches(httpx2.AsyncBaseTransport):
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.api.close()
 
-    async def _answer(self, key: str, body: Any) -> Outcome:
+    async def _answer(self, key: str, body: Any) -> BatchedReply:
         outcome = self._unasked.pop(key, None)
         if outcome is None:
             future = self._waiting[key] = asyncio.get_running_loop().create_future()
@@ -196,7 +196,7 @@ class Batches(httpx2.AsyncBaseTransport):
                 break
             await asyncio.sleep(POLL)
             batch = await self._patiently(self.api.batches.retrieve, batch.id)
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, BatchedReply] = {}
         try:
             for output in (batch.output_file_id, batch.error_file_id):
                 if output:
@@ -221,10 +221,10 @@ class Batches(httpx2.AsyncBaseTransport):
             )
         self._settle(dict.fromkeys(missing, UNANSWERED))
 
-    async def _read(self, file: str) -> dict[str, Outcome]:
+    async def _read(self, file: str) -> dict[str, BatchedReply]:
         """The outcomes in an output or error file, by custom id; lines of another form are left out."""
 
-        async def read() -> dict[str, Outcome]:
+        async def read() -> dict[str, BatchedReply]:
             text = (await self.api.files.content(file)).text
             outcomes = {}
             # Not splitlines, which also splits at characters that JSON strings may contain.
@@ -234,16 +234,18 @@ class Batches(httpx2.AsyncBaseTransport):
                     response = record["response"]
                     if response is None:
                         # batch_expired, for example: the request was not processed.
-                        outcomes[str(record["custom_id"])] = Outcome(408, {"error": record["error"]})
+                        outcomes[str(record["custom_id"])] = BatchedReply(408, {"error": record["error"]})
                     else:
-                        outcomes[str(record["custom_id"])] = Outcome(int(response["status_code"]), response["body"])
+                        outcomes[str(record["custom_id"])] = BatchedReply(
+                            int(response["status_code"]), response["body"]
+                        )
             if text.strip() and not outcomes:
                 raise UnreadableReply("not the output of a batch")
             return outcomes
 
         return await self._patiently(read)
 
-    def _settle(self, outcomes: dict[str, Outcome]) -> None:
+    def _settle(self, outcomes: dict[str, BatchedReply]) -> None:
         for key, outcome in outcomes.items():
             future = self._waiting.get(key)
             if future is None:

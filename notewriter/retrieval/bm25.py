@@ -121,7 +121,7 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BM25Manifest:
     """The contents of a BM25 index's `manifest.json`."""
 
     passages: Annotated[int, Interval(ge=1)]
@@ -191,7 +191,7 @@ class BM25:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+        manifest = index_folder.checked_manifest(directory, SCHEMA, BM25Manifest)
         if manifest.words != WORDS:
             raise UserError(
                 f"{directory}: its words were made by {manifest.words!r}, those of queries are by {WORDS!r}, so that "

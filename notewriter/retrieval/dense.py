@@ -62,7 +62,7 @@ SAMPLE = 20
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DenseManifest:
     """The contents of a dense index's `manifest.json`."""
 
     fingerprint: str
@@ -149,7 +149,7 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
 
 def texts_of(directory: str | Path) -> str:
     """What the encoder of an index does to a text, in words."""
-    manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+    manifest = index_folder.checked_manifest(directory, SCHEMA, DenseManifest)
     prompts = f"query prompt {manifest.query_prompt!r}, passage prompt {manifest.passage_prompt!r}"
     if manifest.pooling is None:
         return prompts
@@ -158,7 +158,7 @@ def texts_of(directory: str | Path) -> str:
 
 def structure_of(directory: str | Path) -> str:
     """How an index searches, in words, for the one who has built it."""
-    structure = index_folder.checked_manifest(directory, SCHEMA, Manifest).structure
+    structure = index_folder.checked_manifest(directory, SCHEMA, DenseManifest).structure
     if structure.recall_at_10 is None or structure.target is None:
         return f"{structure.name} (exact)"
     missed = f", below the target of {structure.target}" if structure.recall_at_10 < structure.target else ""
@@ -174,7 +174,7 @@ class Dense:
 
     def __init__(self, directory: str | Path) -> None:
         folder = Path(directory)
-        manifest = index_folder.checked_manifest(directory, SCHEMA, Manifest)
+        manifest = index_folder.checked_manifest(directory, SCHEMA, DenseManifest)
         choose(f"structure of {directory}", manifest.structure.name, dict.fromkeys(vectors.STRUCTURES))
         self._passages = passages.Passages(folder)
         if len(self._passages) != manifest.passages:

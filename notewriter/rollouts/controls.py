@@ -34,7 +34,7 @@ Write = Callable[[Question, Sequence[Passage], int | None], str]
 """Writes a note from passages for a question, cut at a number of words if it is not None."""
 
 
-class Rule(NamedTuple):
+class ControlRule(NamedTuple):
     """A rule for notes: what it takes, in words, and the function that does it."""
 
     sentence: str
@@ -151,16 +151,18 @@ def empty(question: Question, passages: Sequence[Passage], words: int | None) ->
     return ""
 
 
-CONTROLS: dict[str, Rule] = {
-    "lead": Rule("the first sentence of each passage, then the second of each, and so on", lead),
-    "first": Rule("the sentences of the first passage in their order", first),
-    "overlap": Rule("the sentences that share most words with the question", overlap),
-    "similar": Rule("the sentences nearest to the question by a sentence encoder", similar),
-    "random": Rule("sentences of the passages in a random order", drawn),
-    "passages": Rule("the passages, one after the other", in_order),
-    "gold": Rule("the supporting facts that lie among the passages: the ceiling", gold),
-    "hard_negative": Rule("sentences that share words with the question and hold no supporting fact", hard_negative),
-    "empty": Rule("nothing", empty),
+CONTROLS: dict[str, ControlRule] = {
+    "lead": ControlRule("the first sentence of each passage, then the second of each, and so on", lead),
+    "first": ControlRule("the sentences of the first passage in their order", first),
+    "overlap": ControlRule("the sentences that share most words with the question", overlap),
+    "similar": ControlRule("the sentences nearest to the question by a sentence encoder", similar),
+    "random": ControlRule("sentences of the passages in a random order", drawn),
+    "passages": ControlRule("the passages, one after the other", in_order),
+    "gold": ControlRule("the supporting facts that lie among the passages: the ceiling", gold),
+    "hard_negative": ControlRule(
+        "sentences that share words with the question and hold no supporting fact", hard_negative
+    ),
+    "empty": ControlRule("nothing", empty),
 }
 """The controls by name; `gold` and `hard_negative` read the annotation, the others what a model reads."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from notewriter.artifacts.traces import ControlReply, Found, Generation, Retrieval, Trace
+from notewriter.artifacts.traces import ControlReply, FoundPassage, Generation, Retrieval, Trace
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates, words_in
@@ -46,7 +46,7 @@ class Rollout:
             raise ValueError(f"method {self.trace.method} retrieves, but no index was given")
         start = time.perf_counter()
         passages, parts = await find(self.resources.retriever, query, top_k, self.question)
-        results = [Found(id=passage.id, title=passage.title) for passage in passages]
+        results = [FoundPassage(id=passage.id, title=passage.title) for passage in passages]
         seconds = round(time.perf_counter() - start, 4)
         words = sum(len(words_in(passage.text)) for passage in passages)
         facts = places_of(self.question.supporting_facts, [passage.text for passage in passages])

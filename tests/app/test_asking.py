@@ -15,7 +15,7 @@ import openai
 from fake_endpoint import fake_endpoint
 
 from notewriter.app import asking
-from notewriter.app.application import Section, make_app
+from notewriter.app.application import AppSection, make_app
 from notewriter.evaluation.asking import AskArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
@@ -63,7 +63,7 @@ async def opened(*answerers_options, folder):
 async def browser(*answerers_options, folder):
     """A client that has opened the page of these answerers."""
     async with opened(*answerers_options, folder=folder) as asked:
-        app = make_app([Section(asking.PATH, "Ask", "", asked.routes)], "right", 8002)
+        app = make_app([AppSection(asking.PATH, "Ask", "", asked.routes)], "right", 8002)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8002") as client:
             await client.get("/?token=right")

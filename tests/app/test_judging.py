@@ -14,7 +14,7 @@ from by_hand_pairs import HOSTILE, pairs_folder
 from starlette.testclient import TestClient
 
 from notewriter.app import app, judging
-from notewriter.app.application import Section, make_app
+from notewriter.app.application import AppSection, make_app
 from notewriter.artifacts.hand_labels import read_hand_labels
 from notewriter.data.by_hand.items import ByHandArguments, SampleArguments, sample
 from notewriter.ground.errors import UserError
@@ -43,7 +43,7 @@ def opened(items, tmp_path, closing):
     def open_page(judge="ana", items=items):
         closing.append(judging.judging(items, judge, 0, tmp_path / "labels"))
         judged = closing[-1].__enter__()
-        section = Section(judging.PATH, "Judge", "", judged.routes)
+        section = AppSection(judging.PATH, "Judge", "", judged.routes)
         client = TestClient(make_app([section], "right", 8002), base_url="http://127.0.0.1:8002")
         client.get("/?token=right")
         return client

@@ -12,8 +12,8 @@ pytest.importorskip("starlette", reason="needs the extra `serve`")
 from starlette.testclient import TestClient
 from written_runs import write_run as write_run
 
-from notewriter.app.application import Section, make_app
-from notewriter.app.watching import Lines, Watching
+from notewriter.app.application import AppSection, make_app
+from notewriter.app.watching import LineCounts, Watching
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
@@ -24,7 +24,7 @@ def watch():
 
     def open_page(*names):
         watched = Watching([str(name) for name in names])
-        client = TestClient(make_app([Section("/watch", "Watch", "", watched.routes)], "right", 8002))
+        client = TestClient(make_app([AppSection("/watch", "Watch", "", watched.routes)], "right", 8002))
         client.base_url = "http://127.0.0.1:8002"
         client.get("/?token=right")
         return client
@@ -80,7 +80,7 @@ def test_what_is_written_meanwhile_is_shown_at_the_next_look(tmp_path, watch):
 
 
 def test_only_what_is_new_in_a_file_is_read(tmp_path):
-    path, lines = tmp_path / "file", Lines()
+    path, lines = tmp_path / "file", LineCounts()
     path.write_text("a\nb\nc")
     assert lines.of(path) == 2
     path.write_text("X\nX\nc\nd\n")  # What was there is not looked at again.

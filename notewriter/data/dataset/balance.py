@@ -7,7 +7,7 @@ nothing.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.rollouts import GoldRollout
 from notewriter.data.dataset.faults import without_faults
 
@@ -37,7 +37,7 @@ def balanced(records: Iterable[GoldRollout], counts: Counts) -> Iterator[GoldRol
     """
     seen: Counter[tuple[str, str]] = Counter()
 
-    def fault(row: Chain) -> str | None:
+    def fault(row: Conversation) -> str | None:
         stage, kind = row["stage"], _kind(row)
         if stage not in counts:
             return None
@@ -48,6 +48,6 @@ def balanced(records: Iterable[GoldRollout], counts: Counts) -> Iterator[GoldRol
     return without_faults(records, fault)
 
 
-def _kind(row: Chain) -> str:
+def _kind(row: Conversation) -> str:
     """`YES` or `NO` of a document's notes; a status as it is."""
     return row["messages"][-1]["content"].partition("#")[0]

@@ -200,7 +200,7 @@ def _chains(
         f1 = max((token_f1(record["trace"]["answer"], gold) for gold in question.answers), default=0.0)
         if fault := chain_fault(record, f1, arguments):
             return {**record, "rows": [], "drops": [Drop(stage=STEP.name, reason=fault)]}
-        row: chains.Chain = {
+        row: chains.Conversation = {
             "schema": chains.SCHEMA,
             "messages": prompts.render(STEP.name, turns=record["turns"], question=question.question),
             "question_id": question.id,

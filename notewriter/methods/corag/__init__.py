@@ -26,14 +26,14 @@ CALLS_A_STEP = 4
 _NUMBERED = re.compile(r"^Intermediate query \d+: ")
 
 
-class Step(NamedTuple):
+class SubAnswer(NamedTuple):
     """A sub-query and its answer."""
 
     query: str
     answer: str
 
 
-Chain = tuple[Step, ...]
+SubAnswers = tuple[SubAnswer, ...]
 
 
 async def corag(
@@ -93,9 +93,9 @@ class _Search:
 
     def __init__(self, question: str, rollout: Rollout, top_k: int, max_path_length: int) -> None:
         self.question, self.rollout, self.top_k, self.longest = question, rollout, top_k, max_path_length
-        self.drawn: Counter[Chain] = Counter()
+        self.drawn: Counter[SubAnswers] = Counter()
 
-    async def extend(self, chain: Chain, length: int, stage: Stage = SAMPLED_SUB_QUERY) -> Chain:
+    async def extend(self, chain: SubAnswers, length: int, stage: Stage = SAMPLED_SUB_QUERY) -> SubAnswers:
         """The chain with further steps, up to `length` in all; fewer if it repeats its queries too often."""
         repeats = False
         for _ in range(CALLS_A_STEP * (length - len(chain))):
@@ -109,9 +109,9 @@ class _Search:
                 break
         return chain
 
-    async def tree(self, expand_size: int, rollouts: int, beam_size: int) -> Chain:
+    async def tree(self, expand_size: int, rollouts: int, beam_size: int) -> SubAnswers:
         """Breadth-first search: every state is expanded, and the states with the lowest penalty are kept."""
-        states: list[Chain] = [()]
+        states: list[SubAnswers] = [()]
         for _ in range(self.longest):
             expanded = []
             for state in states:
@@ -122,7 +122,7 @@ class _Search:
             states = (await self.ranked(expanded, rollouts, beam_size))[:beam_size]
         return states[0]
 
-    async def ranked(self, chains: list[Chain], rollouts: int = 0, beam_size: int = 1) -> list[Chain]:
+    async def ranked(self, chains: list[SubAnswers], rollouts: int = 0, beam_size: int = 1) -> list[SubAnswers]:
         """The chains by penalty, the lowest first; unranked if all of them are kept.
 
         With `rollouts`, a chain's penalty is the mean of those of so many continuations by up to two steps.
@@ -136,7 +136,7 @@ class _Search:
             penalties.append(fmean([await self.penalty(end) for end in ends]))
         return [chains[place] for place in sorted(range(len(chains)), key=penalties.__getitem__)]
 
-    async def sub_query(self, chain: Chain, stage: Stage) -> str:
+    async def sub_query(self, chain: SubAnswers, stage: Stage) -> str:
         """The next sub-query; drawn anew each time a chain is given at the sampled stage."""
         number = 0
         if stage is SAMPLED_SUB_QUERY:
@@ -146,15 +146,15 @@ class _Search:
             reply = reply[1:-1]
         return _NUMBERED.sub("", reply)
 
-    async def answered(self, chain: Chain, query: str) -> Chain:
+    async def answered(self, chain: SubAnswers, query: str) -> SubAnswers:
         """The chain with a sub-query and its answer from passages."""
         passages = await self.rollout.retrieve(query, self.top_k)
         answer = await self.rollout.generate(SUB_ANSWER, query=query, passages=passages[::-1])
         if NOTHING_FOUND.casefold() in answer.casefold():
             self.rollout.count("unanswered_queries")
-        return (*chain, Step(query, answer))
+        return (*chain, SubAnswer(query, answer))
 
-    async def penalty(self, chain: Chain) -> float:
+    async def penalty(self, chain: SubAnswers) -> float:
         """The mean log-probability of the tokens of "No relevant information found" after the chain."""
         steps = [Passage(str(number), "", f"Q: {query}\nA: {answer}") for number, (query, answer) in enumerate(chain)]
         scored = await self.rollout.score(PENALTY, NOTHING_FOUND, query=self.question, passages=steps)

@@ -16,7 +16,7 @@ class _Query(NamedTuple):
     result: asyncio.Future[list[Passage]]
 
 
-class Batches:
+class Batching:
     """Puts queries that wait into one call if they ask for the same number of passages and the same scope.
 
     Args:

@@ -13,7 +13,7 @@ from notewriter.retrieval.bm25 import BM25
 from notewriter.retrieval.dense import Dense
 from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
 from notewriter.retrieval.protocol import BatchIndex, Index, OpenSource, Scope, Source, SourceOptions
-from notewriter.retrieval.sources.batching import Batches
+from notewriter.retrieval.sources.batching import Batching
 
 MOST_QUERIES = 64
 """Queries searched for at once at most by an index that takes several."""
@@ -48,7 +48,7 @@ class Local(OpenSource):
     def __init__(self, index: Index, name: str, corpus: str) -> None:
         self.name, self.corpus = name, corpus
         self._index = index
-        self._batches = Batches(self._search_all, MOST_QUERIES, 1) if isinstance(index, BatchIndex) else None
+        self._batches = Batching(self._search_all, MOST_QUERIES, 1) if isinstance(index, BatchIndex) else None
         self._threads = ThreadPoolExecutor(1 if self._batches else os.cpu_count(), thread_name_prefix="search")
 
     async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:

@@ -21,7 +21,7 @@ from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit
 from notewriter.retrieval.protocol import OpenSource, Scope, Source
-from notewriter.retrieval.sources.batching import Batches
+from notewriter.retrieval.sources.batching import Batching
 from notewriter.retrieval.sources.service import Service, ServiceOptions, within
 
 SCHEMA = "notewriter/retriever/1"
@@ -69,7 +69,7 @@ class Remote(OpenSource):
             f"{self._base}/retrieve", "retriever: url", options, lambda key: {"Authorization": f"Bearer {key}"}
         )
         self._ours = False
-        self._batches = Batches(self._send, MOST_QUERIES, IN_FLIGHT)
+        self._batches = Batching(self._send, MOST_QUERIES, IN_FLIGHT)
 
     async def check(self) -> None:
         """Ask what the server is; one of another kind is asked for a passage.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.pairs import SCORES, SIDES, Pair
 from notewriter.ground.errors import UserError, one_line
 
@@ -65,7 +65,7 @@ OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names 
 USED = (*OURS, *OF_OTHERS, *SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *BESIDE)
 """The columns that are read; the others of a file stay on disk."""
 
-PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Chain.__annotations__) - {"messages"}
+PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Conversation.__annotations__) - {"messages"}
 """The columns of our own data, which say where it comes from."""
 
 ROLES = frozenset(

@@ -13,7 +13,7 @@ from pair_rows import row
 from parquet_files import write_rows
 
 from notewriter.artifacts.chains import COLUMNS as CHAIN_COLUMNS
-from notewriter.artifacts.chains import Chain
+from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.pairs import COLUMNS
 
 
@@ -98,7 +98,7 @@ def write_dataset(folder: Path, kind: str, counts: dict[str, int]) -> Path:
     return folder
 
 
-def chain(number: int) -> Chain:
+def chain(number: int) -> Conversation:
     roles = ("user", "assistant", "user", "assistant")
     return {
         "schema": "notewriter/chain/1",
