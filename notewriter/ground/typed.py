@@ -40,8 +40,10 @@ MISFIT = "misfit"
 """The type of pydantic's error whose text is what is wanted, such as `list[str]`."""
 
 
-def read(value: object, kind: type[T], place: str, remedy: str = "fix the value") -> T:
+def read(value: object, kind: type[T], place: str, remedy: str = "fix the value", *, whole: bool = False) -> T:
     """Plain data as an instance of an annotated type; keys that a dataclass does not have are left out.
+
+    With `whole` such keys are refused, also in a dataclass within.
 
     A type may consist of JSON's types, lists, tuples (lists in JSON), dictionaries, literals, unions, dataclasses and
     typed dictionaries, and of `Annotated` with an `Interval` or a `MinLen`. The dataclasses of a union differ in the
@@ -53,9 +55,9 @@ def read(value: object, kind: type[T], place: str, remedy: str = "fix the value"
     """
     annotation: Any = kind
     try:
-        instance: T = _validator(annotation).validate_python(value)
+        instance: T = _validator(annotation).validate_python(value, context=whole)
     except pydantic_core.ValidationError as error:
-        raise UserError(f"{_first_problem(error, place)}; {remedy}") from error
+        raise UserError(_first_problem(error, place, remedy)) from error
     except RecursionError as error:
         raise UserError(f"{place} refers to itself or is nested too deeply; {remedy}") from error
     return instance
@@ -76,7 +78,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _first_problem(error: Any, place: str) -> str:
+def _first_problem(error: Any, place: str, remedy: str) -> str:
     """The first of pydantic's errors in our words; of a union's, that of the member which the value came closest to."""
     problems = error.errors(include_url=False)
     first = problems[0]
@@ -91,11 +93,14 @@ def _first_problem(error: Any, place: str) -> str:
     value = context.get("value", first["input"])
     if first["type"] == "missing":
         key = inner[-1]
-        return f"{_place(place, inner[:-1])} has no {f'item {key}' if isinstance(key, int) else repr(key)}".lstrip()
+        missing = f"item {key}" if isinstance(key, int) else repr(key)
+        return f"{_place(place, inner[:-1])} has no {missing}; {remedy}".lstrip()
+    if first["type"] == "unknown":
+        return f"{_place(place, inner)}: {first['msg']}"
     if first["type"] == "bound":
-        return f"{_place(place, inner)}: {shown(value)} {first['msg']}"
+        return f"{_place(place, inner)}: {shown(value)} {first['msg']}; {remedy}"
     wanted = {MISFIT: f"must be {first['msg']}", "too_long": "is too long"}.get(first["type"], first["msg"])
-    return f"{_place(place, inner)} {wanted}, not {shown(value)}".lstrip()
+    return f"{_place(place, inner)} {wanted}, not {shown(value)}; {remedy}".lstrip()
 
 
 def _place(place: str, keys: list[Any]) -> str:
@@ -197,9 +202,16 @@ def _inside(kind: Any, parts: tuple[Any, ...]) -> "CoreSchema":
         if field.name == "kind" and _tag_of(kind):
             schemas["kind"], is_needed = _is_a(core.literal_schema([field.default]), repr(field.default)), True
         known[field.name] = core.typed_dict_field(schemas[field.name], required=is_needed)
-    return core.no_info_after_validator_function(
-        lambda values: kind(**values), core.typed_dict_schema(known, extra_behavior="ignore")
-    )
+    build = functools.partial(_built, kind, tuple(known))
+    return core.with_info_wrap_validator_function(build, core.typed_dict_schema(known, extra_behavior="ignore"))
+
+
+def _built(kind: Any, known: tuple[str, ...], value: dict[Any, Any], handler: Any, info: Any) -> Any:
+    """The instance of a dataclass; the context is whether other keys are refused."""
+    if info.context and (others := [key for key in value if key not in known]):
+        text = f"unknown key {others[0]!r}; known are: {', '.join(known)}"
+        raise pydantic_core.PydanticCustomError("unknown", "{text}", {"text": text})
+    return kind(**handler(value))
 
 
 def _tag_of(kind: Any) -> str:

@@ -1,7 +1,6 @@
 """Reading YAML: plain data only, bounded, and with the words that YAML changes read as they were meant."""
 
 import contextlib
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ import yaml
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.parser import choices_of
-from notewriter.ground.typed import T, hints_of, misfit, shown
+from notewriter.ground.typed import T, misfit, shown
 
 MOST_REPEATED = 1_000_000
 """Characters that the aliases of a YAML text may add to those that are written in it."""
@@ -70,31 +69,7 @@ def check_mapping(content: Any, kind: type[T], place: str) -> T:
     Raises:
         UserError: a key is missing or unknown, also in a dataclass within, or a value has the wrong type.
     """
-    built = typed.read(content, kind, place)
-    _check_keys(content, kind, place)
-    return built
-
-
-def _check_keys(content: Any, hint: Any, place: str) -> None:
-    """Check that the dataclasses within an annotation have all keys of the values that became them."""
-    inner = get_args(hint)
-    if get_origin(hint) is Annotated:
-        _check_keys(content, inner[0], place)
-    elif isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(content, dict):
-        hints = hints_of(hint)
-        if unknown := [key for key in content if key not in hints]:
-            raise UserError(f"{place}: unknown key {unknown[0]!r}; known are: {', '.join(hints)}")
-        for key, value in content.items():
-            _check_keys(value, hints[key], f"{place}: {key}")
-    elif isinstance(content, list) and get_origin(hint) is list:
-        for number, value in enumerate(content):
-            _check_keys(value, inner[0], f"{place}[{number}]")
-    elif isinstance(content, dict) and get_origin(hint) is dict:
-        for key, value in content.items():
-            _check_keys(value, inner[1], f"{place}: {key}")
-    elif isinstance(hint, UnionType):
-        for member in inner:
-            _check_keys(content, member, place)
+    return typed.read(content, kind, place, whole=True)
 
 
 def load_yaml(text: str) -> Any:
