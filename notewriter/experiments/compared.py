@@ -42,6 +42,7 @@ class Compared:
         primary: the tests that the experiment was made for; all else is exploratory.
         controls: the cells whose notes no model wrote, of which a primary test may name the best.
         chosen_on: the set on which the best control is chosen, in each score by itself.
+        against: the scores in which every cell is set against the best control; default: those of such primary tests.
         curves: what a plot of the first score calls a curve -> its points, each a number and the cell with it.
         notes: cells whose notes are shown: facts over their first words in a plot, and those of a few questions.
     """
@@ -57,5 +58,6 @@ class Compared:
     primary: list[Primary] = field(default_factory=list)
     controls: list[str] = field(default_factory=list)
     chosen_on: str = ""
+    against: list[str] = field(default_factory=list)
     curves: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -24,11 +24,13 @@ def names() -> list[str]:
 def find(name: str | Path) -> Path:
     """The file with this path, or else that of the recipe with this name; the path itself where there is neither.
 
-    A recipe's path in a checkout, below configs/, is a name of it too.
+    A recipe's path in a checkout, below configs/, is a name of it too; one that is not YAML is named with its ending.
     """
-    path = Path(name)
-    recipe = RECIPES / f"{str(name).removeprefix('configs/').removesuffix('.yaml')}.yaml"
-    return recipe if not path.exists() and not path.is_absolute() and recipe.is_file() else path
+    path, ours = Path(name), str(name).removeprefix("configs/")
+    if path.exists() or path.is_absolute():
+        return path
+    recipes = (RECIPES / f"{ours.removesuffix('.yaml')}.yaml", RECIPES / ours)
+    return next((recipe for recipe in recipes if recipe.is_file()), path)
 
 
 def folder(name: str | Path) -> Path:

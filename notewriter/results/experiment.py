@@ -7,7 +7,7 @@ from pathlib import Path
 
 from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
-from notewriter.evaluation.notes import EQUAL_WORDS, FACTS, WHOLE_FACTS, WORDS
+from notewriter.evaluation.notes import FACTS, WORDS
 from notewriter.experiments.compared import BEST, Compared
 from notewriter.experiments.files import Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
@@ -16,8 +16,6 @@ from notewriter.results.compare import Difference, difference
 from notewriter.results.grid import Cell
 from notewriter.results.measures import score
 from notewriter.results.runs import Runs
-
-WORDS_OF_FACTS = f"{FACTS}_{EQUAL_WORDS}"
 
 Place = tuple[str, str]
 """A row, which is a cell of the file, and a set."""
@@ -69,13 +67,11 @@ class Experiment(Compared):
     def gains(self) -> dict[str, dict[Place, Difference]]:
         """Score -> place -> what stands there minus the best control, but for controls and the set that chooses them.
 
-        Of the scores in which a primary test names the best control, or else of the first one; with the share of facts'
-        words always that of whole facts, if the page has it. Empty without controls.
+        Of the scores in `against`, or else of those in which a primary test names the best control, or else of the
+        first one. Empty without controls.
         """
-        primary = [test.metric for test in self.primary if test.compare[0] == BEST] or self.metrics[:1]
-        if WORDS_OF_FACTS in primary and WHOLE_FACTS in self.metrics:
-            primary.insert(primary.index(WORDS_OF_FACTS) + 1, WHOLE_FACTS)
-        best = {metric: self.best_control(metric) for metric in dict.fromkeys(primary)}
+        primary = [test.metric for test in self.primary if test.compare[0] == BEST]
+        best = {each: self.best_control(each) for each in dict.fromkeys(self.against or primary or self.metrics[:1])}
         return {
             metric: self._gains(metric, dict.fromkeys(self.tested, control))
             for metric, control in best.items()
@@ -149,6 +145,7 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
         _check_names(place, "primary", [second, *([] if first == BEST else [first])], compared.cells)
         _check_names(place, "primary", [test.metric], compared.metrics)
         _check_names(place, "primary", test.sets, compared.sets)
+    _check_names(place, "against", compared.against, compared.metrics)
     rows = {
         "compare": [row for pair in compared.compare for row in pair],
         "curves": [row for curve in compared.curves.values() for _, row in curve],

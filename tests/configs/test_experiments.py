@@ -24,9 +24,10 @@ from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArgum
 EXPERIMENTS = sorted((RECIPES / "experiments").glob("e[0-9].yaml"))
 ROUNDS = RECIPES / "pipelines/rounds.yaml"
 WORTH = RECIPES / "experiments/worth.yaml"
+MORE = RECIPES / "experiments/worth_more.yaml"
 TESTS = ("2wikimultihopqa/dev.json", "hotpotqa/dev.json", "musique/train.jsonl")
 OF_ROUNDS = [ROUNDS.with_name(f"{name}.yaml") for name in ("rounds", "rounds_qwen2.5-7b", "rejection_sampling")]
-PIPELINES = [*EXPERIMENTS, WORTH, *OF_ROUNDS]
+PIPELINES = [*EXPERIMENTS, WORTH, MORE, *OF_ROUNDS]
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
@@ -108,12 +109,36 @@ def test_what_a_note_is_worth_is_tested_on_questions_that_no_arm_trains_on() -> 
             assert left_out.keys() == {f"data/{name}" for name in TESTS}
         elif argv[1] == "evaluate":
             folder = Path(argv[argv.index("--output_dir") + 1])
-            trains = folder.parent.name == "training_passages"
-            part = "choose" if folder.name == "choice" else "train" if trains else "test"
+            fitted = {"training_passages": "train", "choosing_passages": "choose"}.get(folder.parent.name)
+            part = fitted or ("choose" if folder.name == "choice" else "test")
             assert argv[argv.index("--question_set") + 1].endswith(f"_{part}"), run.title
         elif argv[1] == "fit-control":
             runs = itertools.takewhile(lambda word: not word.startswith("--"), argv[argv.index("--runs") + 1 :])
             assert all(re.search(r"/training_passages/\w+$|/cloze/passages(-2)?$", run) for run in runs)
+
+
+def test_with_more_questions_no_arm_trains_on_one_of_the_test_and_controls_are_fitted_on_the_same() -> None:
+    sets = {"gold": set(), "pairs": set(), "passages": set()}
+    for run in read_pipeline(MORE).runs:
+        argv = run.argv()
+        chosen = argv[argv.index("--question_set") + 1] if "--question_set" in argv else ""
+        folder = Path(argv[argv.index("--output_dir") + 1]) if "--output_dir" in argv else Path()
+        if argv[1] in ("gold", "pairs") and chosen:
+            sets[argv[1]].add(chosen)
+            assert json.loads(argv[argv.index("--eval_files") + 1]).keys() == {f"data/{name}" for name in TESTS}
+        elif argv[1] == "evaluate" and folder.name.startswith("training_"):
+            sets["passages"].add(chosen)
+        elif argv[1] == "evaluate" and chosen:
+            chooses = folder.name.startswith(("choice", "choosing_"))
+            assert ("_choose" if chooses else "_test") in chosen, run.title
+            assert (
+                "/index/larger"
+                if folder.name in ("choice", "2wikimultihopqa", "hotpotqa", "musique")
+                else "/index/training"
+            ) in str(argv)
+    trained = {f"experiments/worth_sets/{name}" for name in ("2wikimultihopqa_train", "hotpotqa_more_train.txt")}
+    assert sets["pairs"] == trained
+    assert sets["gold"] == sets["passages"] == trained | {"experiments/worth_sets/hotpotqa_train"}
 
 
 def test_every_arm_of_what_a_note_is_worth_has_as_many_steps() -> None:

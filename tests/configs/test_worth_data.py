@@ -79,3 +79,20 @@ def test_questions_are_trained_on_chosen_by_or_tested_and_never_two_of_these(nam
         "hotpotqa": {"choose": 40, "test": 488, "train": 60},
         "musique": {"choose": 30, "test": 70},
     }[name]
+
+
+def test_further_questions_of_hotpotqa_share_no_page_of_evidence_with_its_test():
+    files = {name: SHARED / f"hotpotqa/{name}.json" for name in ("dev_more", "dev", "train")}
+    if missing := [path for path in files.values() if not path.exists()]:
+        pytest.skip(f"no {missing[0]}")
+    questions = {name: load_questions("hotpotqa", path) for name, path in files.items()}
+    parts = [
+        with_question_set(questions["dev_more"], SETS / f"hotpotqa_more_{part}.txt", files["dev_more"])
+        for part in ("train", "choose")
+    ]
+    assert [len(part) for part in parts] == [400, 100]
+    chosen = [each for part in parts for each in part]
+    assert len({each.id for each in chosen}) == 500
+    others = [*questions["dev"], *questions["train"]]
+    for of in (lambda each: {each.id}, lambda each: {each.question.casefold()}, lambda each: {*each.supporting_ids}):
+        assert not set().union(*map(of, chosen)) & set().union(*map(of, others))

@@ -172,6 +172,60 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     assert [line for line in beside.splitlines() if "best control (" in line and "| 2 x 4 |" in line]
 
 
+MORE_SETS = ("choice", "choice_hotpotqa", "2wikimultihopqa", "hotpotqa")
+MORE_ARMS = ("sft_once", "sft_twice", "reference", "whole_facts")
+
+
+@pytest.fixture
+def more(experiment, tmp_path):
+    """The experiment with more questions, over those of `experiment` and a few more."""
+    write_list(tmp_path / "data/hotpotqa/dev_more.json", *(question("u", each) for each in range(6)))
+    (tmp_path / "train.txt").write_text("".join(f"u-{each}\n" for each in range(4)))
+    (tmp_path / "choose.txt").write_text("u-4\nu-5\n")
+    content = yaml.safe_load(experiment.read_text())
+    content["include"] = "experiments/worth_more"
+    content["variables"] |= {
+        f"more_{part}": f"--dataset hotpotqa --path {tmp_path}/data/hotpotqa/dev_more.json --question_set {part}.txt"
+        for part in ("train", "choose")
+    }
+    experiment.write_text(yaml.safe_dump(content))
+    return experiment
+
+
+def run_more(file, do_training):
+    """Do the runs of one seed, and those that all arms share."""
+    wanted = re.compile(
+        r"((index )?the corpus (larger|for training)|(first|second) (SFT on )?cloze questions|gold evidence|passages of"
+        rf"|fit the control|(?!seed)\w+ on (?:{'|'.join(MORE_SETS)})$)"
+        rf"|seed 1, (?:{'|'.join(MORE_ARMS)})(,| on (?:{'|'.join(MORE_SETS)})$|$)"
+    )
+    for run in read_pipeline(file).runs:
+        if wanted.match(run.title):
+            _, command, *argv = run.command_line()
+            if command == "train":
+                do_training(argv)
+            else:
+                importlib.import_module(COMMANDS[command][0]).main(argv)
+
+
+@pytest.mark.parametrize("served", [student], indirect=True)
+def test_with_more_questions_every_arm_goes_from_questions_to_a_page(more, served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/config.json").write_text("{}")
+    run_more(more, trained)
+    table.main([str(more), "--output", "page.md"])
+    page = (tmp_path / "page.md").read_text()
+    tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
+    assert len(tests) == 12 and not any("not run" in line for line in tests)
+    assert all("| 1 x 4 |" in line for line in tests)
+    assert "## Against the best control" in page and "minus that of the highest control on the set" in page
+    # What the new judge has paid for is a whole fact that the other side lacks.
+    for pairs in ("reference", "whole_facts"):
+        folder = tmp_path / f"run/seed-1/{pairs}/pairs-1"
+        assert {each.name for each in folder.iterdir()} == {"2wikimultihopqa", "hotpotqa_more"}
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("served", [student], indirect=True)
 def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tmp_path, monkeypatch):
