@@ -208,6 +208,7 @@ def run_more(file, do_training):
                 importlib.import_module(COMMANDS[command][0]).main(argv)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("served", [student], indirect=True)
 def test_with_more_questions_every_arm_goes_from_questions_to_a_page(more, served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
