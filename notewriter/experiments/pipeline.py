@@ -4,8 +4,10 @@
     notewriter pipeline pipelines/quickstart --on slurm
     notewriter pipeline pipelines/quickstart --status true
     notewriter pipeline experiments/worth --at_once 8
+    notewriter pipeline pipelines/own
 
-Run again, it resumes. On Slurm it submits only the runs that have no result and no job in the queue.
+In a terminal the last one asks for what it needs, says what that takes, and writes the file that it then runs. Run
+again, a pipeline resumes. On Slurm it submits only the runs that have no result and no job in the queue.
 """
 
 import sys
@@ -16,10 +18,11 @@ from typing import Annotated
 from annotated_types import Interval, MinLen
 
 from notewriter.experiments import slurm
+from notewriter.experiments.asking import asked, lacks_answers
 from notewriter.experiments.files import changes_of
 from notewriter.experiments.forecast import forecast
 from notewriter.experiments.here import run_here
-from notewriter.experiments.run import commands, read_pipeline
+from notewriter.experiments.run import commands, read_pipeline, read_pipeline_file
 from notewriter.ground.config import choose, parse
 from notewriter.ground.errors import UserError
 
@@ -69,7 +72,16 @@ def main(argv: list[str]) -> None:
     choose("value of --on", arguments.on, dict.fromkeys(PLACES))
     if arguments.at_once > 1 and arguments.on != "here":
         raise UserError("at_once: is for this machine; a cluster runs side by side what it has room for; remove it")
-    pipeline = read_pipeline(Path(arguments.file), arguments.output_dir, changes_of(arguments.set))
+    path, found = Path(arguments.file), None
+    here = arguments.on == "here" and not (arguments.dry_run or arguments.status or arguments.set)
+    if here and sys.stdin.isatty() and sys.stdout.isatty() and lacks_answers(read_pipeline_file(path)):
+        try:
+            found = asked(path, arguments.output_dir, input, sys.stdout.write)
+        except EOFError:
+            sys.stdout.write("\n")
+        if not found:
+            return
+    pipeline = found or read_pipeline(path, arguments.output_dir, changes_of(arguments.set))
     if arguments.status:
         sys.stdout.write(slurm.status(pipeline))
     elif arguments.on == "slurm":

@@ -176,11 +176,15 @@ def _result_of(argv: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class PipelineFile:
-    """What a pipeline file and those that it includes have; `runs` are entries with or without `each`."""
+    """What a pipeline file and those that it includes have; `runs` are entries with or without `each`.
+
+    `asks` are the variables that a terminal asks for where none is given -> what it asks; empty: nothing.
+    """
 
     output_dir: Text
     runs: Annotated[list[dict[str, Any]], MinLen(1)]
     variables: dict[str, Value] = field(default_factory=dict)
+    asks: dict[str, Text] = field(default_factory=dict)
     report: Text | None = None
     results: Compared | None = None
     opening: Text | None = None
@@ -219,19 +223,28 @@ class Pipeline:
         return [each for each in self.runs if each.title in run.after]
 
 
+def read_pipeline_file(path: Path, output_dir: str | None = None) -> PipelineFile:
+    """What a pipeline file has, as it is written; `output_dir` replaces its folder.
+
+    Raises:
+        UserError: the file cannot be read, or is not a pipeline.
+    """
+    content = read_file(path, "check the path of the pipeline")
+    if output_dir is not None:
+        content["output_dir"] = Given(output_dir)
+    return check_mapping(content, PipelineFile, str(path))
+
+
 def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[str, str] | None = None) -> Pipeline:
     """Read a pipeline file; `output_dir` and `changes` replace the file's folder and variables.
 
     Raises:
         UserError: the file cannot be read, or is not a pipeline; names the run and the key.
     """
-    content = read_file(path, "check the path of the pipeline")
-    if output_dir is not None:
-        content["output_dir"] = Given(output_dir)
-    file = check_mapping(content, PipelineFile, str(path))
+    file = read_pipeline_file(path, output_dir)
     changes = changes or {}
     # Asking the driver takes a second, and few files depend on the machine.
-    machine = {"gpu_gib": 0 if "gpu_gib" in changes else gpu_gib()} if "gpu_gib" in str(content) else {}
+    machine = {"gpu_gib": 0 if "gpu_gib" in changes else gpu_gib()} if "gpu_gib" in str(file) else {}
     variables = changed(machine | file.variables, changes, path)
     if machine:
         variables["gpu_gib"] = typed.read(_number(variables["gpu_gib"]), int, "--set gpu_gib")
