@@ -13,7 +13,7 @@ from annotated_types import Interval, MinLen
 from notewriter.ground import typed
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import where_set
+from notewriter.ground.options import defaults, where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typed import misfit
 from notewriter.models import ROLES
@@ -212,8 +212,8 @@ def control_settings(arguments: ModelArguments) -> dict[str, ControlSettings]:
     return {role: ControlSettings(**value) for role, value in arguments.models.items() if "control" in value}
 
 
-SAMPLED = ("temperature", "top_p", "max_tokens")
-"""The sampling parameters that users set; the others belong to the stages."""
+SAMPLED = [each.name for each in fields(Sampling) if each.name in defaults(ModelArguments)]
+"""The sampling parameters that are options; the others belong to the stages."""
 
 
 def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sampling]]:
@@ -222,7 +222,7 @@ def sampling_by_stage(arguments: ModelArguments) -> tuple[Sampling, dict[str, Sa
     Raises:
         UserError: a stage's sampling has an unknown key or a value that every server would reject.
     """
-    general = Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens)
+    general = Sampling(**{name: getattr(arguments, name) for name in SAMPLED})
     check_sampling(general)
     by_stage = {}
     for stage, changes in arguments.stage_sampling.items():
