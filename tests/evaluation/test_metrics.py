@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.evaluation import metrics
+from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.metrics import check_family, check_questions
 from notewriter.evaluation.metrics.fanoutqa import accuracy
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import load
 from notewriter.ground.records import Question
@@ -30,6 +31,12 @@ def test_a_family_names_the_metrics_that_it_gives(family, monkeypatch):
     told = metrics.FAMILIES[family].metrics
     assert list(metrics.score(family, "Fulda", question)) == [metric.name for metric in told]
     assert all(metric.label and metric.meaning.endswith(".") for metric in told)
+
+
+def test_a_metric_of_ours_is_found_without_a_look_at_what_is_installed(monkeypatch):
+    # It reads a file of each package, and a report asks for a metric hundreds of times.
+    monkeypatch.setattr(plugins, "entry_points", lambda group: pytest.fail(f"{group} was looked for"))
+    assert metric_named("f1").name == "f1"
 
 
 @pytest.mark.parametrize("family", SHORT_ANSWER)
