@@ -184,10 +184,10 @@ class PipelineFile:
     output_dir: Text
     runs: Annotated[list[dict[str, Any]], MinLen(1)]
     variables: dict[str, Value] = field(default_factory=dict)
-    asks: dict[str, Text] = field(default_factory=dict)
     report: Text | None = None
     results: Compared | None = None
     opening: Text | None = None
+    asks: dict[str, Text] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
