@@ -16,10 +16,9 @@ from notewriter.artifacts.traces import GoldReply
 from notewriter.data.building import build, load_inputs, read_settings
 from notewriter.data.dataset.contents import GOLD
 from notewriter.data.gold_evidence import told_answer, written
-from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
+from notewriter.data.harvest import Attempt, HarvestRollout, Prompt, harvest_rollouts
 from notewriter.data.recipe import Recipe, read_gold_recipe
-from notewriter.ground.records import Message, Question, Sampling
-from notewriter.rollouts.method import Stage
+from notewriter.ground.records import Question
 from notewriter.rollouts.resources import Resources
 
 UNKNOWN = "the gold evidence has no reply"
@@ -48,16 +47,9 @@ async def roll_out(question: Question, resources: Resources, recipe: Recipe) -> 
 class WrittenRollout(HarvestRollout):
     """A rollout in which the gold evidence replies at the trained stages, and the model where it has no reply."""
 
-    async def train(
-        self,
-        attempt: Attempt,
-        stage: Stage,
-        messages: list[Message],
-        sampling: Sampling,
-        sample: int,
-        variables: dict[str, Any],
-    ) -> str | None:
+    async def train(self, attempt: Attempt, prompt: Prompt) -> str | None:
         """The gold evidence's reply, as a conversation to learn."""
+        stage, messages, _, _, variables = prompt
         words = self._recipe.gold_note_words
         text = await written(stage.kind, self.question, variables, self.search, words)
         if text is None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from notewriter.artifacts.rollouts import Drop, JudgeAgreement, PairsRollout, StageUsage, UnreadableReplies
 from notewriter.data.judges.case import Verdict
@@ -20,6 +20,24 @@ from notewriter.rollouts.rollout import Rollout
 
 READS_EVERYTHING = 1000
 """The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
+
+
+class Prompt(NamedTuple):
+    """A prompt at a trained stage.
+
+    Args:
+        stage: the stage.
+        messages: what the model is sent.
+        sampling: how it replies at inference.
+        sample: the number of the draw of this prompt.
+        variables: those that the prompt was filled with.
+    """
+
+    stage: Stage
+    messages: list[Message]
+    sampling: Sampling
+    sample: int
+    variables: dict[str, Any]
 
 
 @dataclass
@@ -114,15 +132,7 @@ class HarvestRollout(Rollout, ABC):
         self._to_train: dict[str, int] | None = None
 
     @abstractmethod
-    async def train(
-        self,
-        attempt: Attempt,
-        stage: Stage,
-        messages: list[Message],
-        sampling: Sampling,
-        sample: int,
-        variables: dict[str, Any],
-    ) -> str | None:
+    async def train(self, attempt: Attempt, prompt: Prompt) -> str | None:
         """The reply at a trained stage; None leaves it to the model. Completes the `attempt`."""
 
     async def run(self, to_the_end: bool = True) -> None:
@@ -158,7 +168,7 @@ class HarvestRollout(Rollout, ABC):
             self._harvest.attempts.append(attempt)
             messages = self.resources.prompts.render(stage.name, **variables)
             sampling = replace(self.sampling(stage), stop=stop, json_schema=json_schema)
-            reply = await self.train(attempt, stage, messages, sampling, sample, variables)
+            reply = await self.train(attempt, Prompt(stage, messages, sampling, sample, variables))
             if self._to_train is not None:
                 self._to_train[stage.name] -= 1
             if reply is not None:

@@ -12,7 +12,7 @@ from notewriter.artifacts.traces import ControlReply, GoldReply, Retrieval
 from notewriter.data.dataset.faults import pair_fault
 from notewriter.data.dataset.quotas import Quotas
 from notewriter.data.gold_evidence import told_answer, written
-from notewriter.data.harvest import Attempt, HarvestRollout, harvest_rollouts
+from notewriter.data.harvest import Attempt, HarvestRollout, Prompt, harvest_rollouts
 from notewriter.data.judges.case import LENGTH_GAP, Case, Verdict, is_within_gap
 from notewriter.data.judges.tie_breaking import decide
 from notewriter.data.recipe import Recipe
@@ -84,22 +84,15 @@ class SamplingRollout(HarvestRollout):
         """How often a candidate is rolled forward."""
         return self._recipe.rules.continuations
 
-    async def train(
-        self,
-        attempt: Attempt,
-        stage: Stage,
-        messages: list[Message],
-        sampling: Sampling,
-        sample: int,
-        variables: dict[str, Any],
-    ) -> str:
+    async def train(self, attempt: Attempt, prompt: Prompt) -> str:
         """The candidate that the judge prefers.
 
         Without a pair, the method continues with the judge's favourite if it has one, else with the first candidate,
         which was drawn most conservatively.
         """
-        candidates = await self._candidates(stage, messages, sampling, sample, variables)
-        attempt.verdict = verdict = await self._judge(stage, messages, variables, candidates)
+        stage, messages = prompt.stage, prompt.messages
+        candidates = await self._candidates(prompt)
+        attempt.verdict = verdict = await self._judge(prompt, candidates)
         if verdict.chosen is not None and verdict.rejected is not None:
             every = verdict.worse if self._recipe.rules.rejected == "every" else ()
             for worse in every or [verdict.rejected]:
@@ -136,21 +129,15 @@ class SamplingRollout(HarvestRollout):
     def _remember(self, stage: Stage, messages: list[Message], completion: Completion) -> None:
         self._replies.setdefault(_key(stage, messages), []).append(completion)
 
-    async def _candidates(
-        self,
-        stage: Stage,
-        messages: list[Message],
-        sampling: Sampling,
-        sample: int,
-        variables: dict[str, Any],
-    ) -> list[Candidate]:
+    async def _candidates(self, prompt: Prompt) -> list[Candidate]:
         """The distinct, non-empty completions in the samplers' order, or a control's texts, and the gold evidence's."""
+        stage, messages, _, _, variables = prompt
         candidates: dict[str, Candidate] = {}
         texts: list[tuple[type[GoldReply | ControlReply], str | None]] = []
         if control := self.resources.control(stage.role):
             texts += [(ControlReply, self.played(each, stage, variables)) for each in (control, *control.others)]
         else:
-            candidates = await self._drawn(stage, messages, sampling, sample, variables)
+            candidates = await self._drawn(prompt)
         if stage.name in self._recipe.gold_stages:
             words = self._recipe.gold_note_words
             gold = await written(stage.kind, self.question, variables, self.search, words)
@@ -163,10 +150,9 @@ class SamplingRollout(HarvestRollout):
                 candidates[text] = Candidate(text, reply, written=step(stage.name, stage.role, messages, text))
         return list(candidates.values())
 
-    async def _drawn(
-        self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int, variables: dict[str, Any]
-    ) -> dict[str, Candidate]:
+    async def _drawn(self, prompt: Prompt) -> dict[str, Candidate]:
         """The distinct, non-empty completions by their text, in the samplers' order."""
+        stage, messages, sampling, sample, variables = prompt
         samplings = [
             replace(sampling, temperature=temperature, top_p=top_p) for temperature, top_p in self._recipe.samplers
         ]
@@ -187,9 +173,8 @@ class SamplingRollout(HarvestRollout):
                 candidates[candidate.text] = candidate
         return candidates
 
-    async def _judge(
-        self, stage: Stage, messages: list[Message], variables: dict[str, Any], candidates: list[Candidate]
-    ) -> Verdict:
+    async def _judge(self, prompt: Prompt, candidates: list[Candidate]) -> Verdict:
+        stage, messages, _, _, variables = prompt
         if len(candidates) < 2:
             return Verdict(reason="fewer than two distinct candidates")
         key = _key(stage, messages)
