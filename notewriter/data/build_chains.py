@@ -10,7 +10,7 @@ from notewriter.data.options import ChainsArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.text import tokens
-from notewriter.methods.rearag import ACTIONS, TEACH, TEACH_WITH_GOLD, Chain, as_observation, as_step, reason
+from notewriter.methods.rearag import ACTIONS, TEACH, TEACH_WITH_GOLD, ReasoningChain, as_observation, as_step, reason
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.actions import parse_steps
 from notewriter.rollouts.resources import Resources
@@ -64,7 +64,7 @@ async def roll_out(question: Question, resources: Resources, arguments: ChainsAr
         A `ChainRollout`.
     """
     rollout = Rollout(question, "rearag", resources)
-    chain = Chain()
+    chain = ReasoningChain()
     try:
         if arguments.reasoning:
             chain = await reason(
@@ -84,7 +84,7 @@ async def roll_out(question: Question, resources: Resources, arguments: ChainsAr
     return dict(record)
 
 
-async def write_at_once(question: Question, rollout: Rollout) -> Chain:
+async def write_at_once(question: Question, rollout: Rollout) -> ReasoningChain:
     """A chain in one reply, by a teacher that knows sub-questions, evidence and answer (ReaRAG, Algorithm 3)."""
     reply = await rollout.generate(
         TEACH_WITH_GOLD,
@@ -93,7 +93,7 @@ async def write_at_once(question: Question, rollout: Rollout) -> Chain:
         decomposition=question.metadata["decomposition"],
         evidence=question.supporting_facts,
     )
-    chain = Chain()
+    chain = ReasoningChain()
     steps = parse_steps(reply, ACTIONS, "finish")
     if steps is None:
         rollout.count("malformed")

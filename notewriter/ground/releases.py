@@ -151,7 +151,7 @@ def home() -> Path:
     return Path(constants.HF_HOME) / "notewriter"
 
 
-class Origin(TypedDict):
+class FetchedFrom(TypedDict):
     """The part of an `origin.json` that is read: by name, what is recorded of each file."""
 
     files: dict[str, dict[str, object]]
@@ -166,5 +166,5 @@ def origin(folder: Path) -> dict[str, dict[str, object]]:
     path = folder / ORIGIN
     if not path.is_file():
         return {}
-    record: Origin = jsonl.read_object(path, Origin, "remove it: the files beside it are fetched again")
+    record: FetchedFrom = jsonl.read_object(path, FetchedFrom, "remove it: the files beside it are fetched again")
     return record["files"]

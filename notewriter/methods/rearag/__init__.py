@@ -21,7 +21,7 @@ RELEASED_STOPS = ("<|user|>", "<|observation|>", "<|assistant|>")
 
 
 @dataclass
-class Chain:
+class ReasoningChain:
     """A reasoning chain (section 3.1, equation 1).
 
     `turns` is the chat after the instruction: the assistant's thoughts and actions alternate with observations, which
@@ -85,7 +85,9 @@ async def rearag(
     return await rollout.generate(SHORTEN, question=question, reference=chain.answer, answer_style=answer_style)
 
 
-async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, max_step: int, retries: int) -> Chain:
+async def reason(
+    question: str, rollout: Rollout, stage: Stage, *, top_k: int, max_step: int, retries: int
+) -> ReasoningChain:
     """The loop shared by inference (Algorithm 2) and data construction (Algorithm 1); `stage` has the instruction.
 
     A reply without a readable action is drawn again, up to `retries` times per chain, and leaves no trace in it; then
@@ -94,7 +96,7 @@ async def reason(question: str, rollout: Rollout, stage: Stage, *, top_k: int, m
     """
     is_released = stage is RELEASED
     stops = RELEASED_STOPS if is_released else ("\nObservation",)
-    chain = Chain()
+    chain = ReasoningChain()
     sent: Counter[str] = Counter()
     left = retries
     for number in range(1, max_step + 1):
