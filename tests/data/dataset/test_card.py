@@ -5,7 +5,7 @@ from pair_rows import row
 from parquet_files import write_rows
 
 from notewriter.artifacts.pairs import COLUMNS
-from notewriter.data.dataset.card import PAIRS_CARD, model_names, write_card
+from notewriter.data.dataset.card import PAIRS_CARD, model_names, settings, write_card
 
 CONFIG = {
     "dataset": "2wikimultihopqa",
@@ -136,3 +136,12 @@ def test_neither_folders_nor_servers_nor_markup_get_into_the_card(folder):
 def test_models_are_named_by_hub_id_name_or_last_part_of_a_folder():
     assert model_names({"serve": None, "model": "gpt-x", "models": {}}) == {"policy": "gpt-x"}
     assert model_names({"models": {"policy": {"serve": "Qwen/Qwen2.5-7B"}}}) == {"policy": "Qwen/Qwen2.5-7B"}
+
+
+def test_settings_are_those_of_the_recipe_without_places_and_servers_of_a_machine():
+    served = {"replicas": 2, "port": 8000, "concurrency": 8, "cache": "c.sqlite", "output_dir": "runs/pairs"}
+    assert settings(CONFIG | served | {"seed": 1, "split": "train"}) == {
+        "temperatures": [0.1, 0.5],
+        "seed": 1,
+        "split": "train",
+    }
