@@ -1,5 +1,6 @@
 """Text out of files: Markdown and plain text as they are, HTML and Word as Markdown, PDF page by page (PDFium)."""
 
+import ctypes
 import itertools
 import re
 import tomllib
@@ -163,9 +164,47 @@ def _pdf(name: str, path: Path) -> Document:
 
 def _page_text(page: Any) -> str:
     """The text of a page of a PDF; `DIVIDED` is in it where the library found a word to be divided."""
-    text = page.get_textpage().get_text_range().replace("\r\n", "\n").replace("\r", "\n")
+    text = _with_powers(page.get_textpage()).replace("\r\n", "\n").replace("\r", "\n")
     return plain(re.sub(r"[\x00-\x08\x0b-\x1f\uffff]", "", text)).strip()
 
+
+SMALLER, HIGHER = 0.85, 0.2
+"""A digit is raised if it is at most so large, and at least so much higher, as shares of the size of what precedes."""
+
+
+def _with_powers(textpage: Any) -> str:
+    """A page's text with `^` before digits that are raised, so that 10 to the 6th is not 106."""
+    from pypdfium2 import raw
+
+    def size_and_height(place: int) -> tuple[float, float]:
+        raw.FPDFText_GetCharOrigin(textpage, place, x, y)
+        return raw.FPDFText_GetFontSize(textpage, place), y.value
+
+    text, x, y = textpage.get_text_range(), ctypes.c_double(), ctypes.c_double()
+    if len(text) != textpage.count_chars():
+        # Places in the text are others than those on the page.
+        return str(text)
+    parts, done = [], 0
+    for match in _AFTER_WORD.finditer(text):
+        start, end = match.span()
+        size, height = size_and_height(start - 1)
+        places = [size_and_height(place) for place in range(start, end)]
+        is_raised = [own <= SMALLER * size and above - height >= HIGHER * size for own, above in places]
+        if not is_raised[-1] or start < done:
+            continue
+        begin = start + is_raised.index(True)
+        parts.append(f"{text[done:begin]}^{text[begin:end]}")
+        done = end
+        if text[end : end + 2] == "\r\n" and end + 2 < len(text):
+            beside, level = size_and_height(end + 2)
+            if abs(level - height) < HIGHER * beside:
+                # The library ends a line where the height changes.
+                parts.append(" " if text[end + 2].isalnum() else "")
+                done = end + 2
+    return "".join([*parts, text[done:]])
+
+
+_AFTER_WORD = re.compile(r"(?<=[^\W_])[-+\u2212]?\d+")
 
 DIVIDED = "\ufffe"
 """What PDFium writes for a hyphen and the end of its line, which it takes for those of a divided word."""

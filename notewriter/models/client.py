@@ -215,7 +215,7 @@ class Client:
         replica, whose prefix cache contains their common prefix, and to another one only if it is down. Each
         request waits for `reserve`, and its reply is paid there even if it is of no use.
 
-        A reply that was cut within a thought which the chat template had begun has no mark of it: it is all thought.
+        A reply that ended within a thought which the chat template had begun has no mark of it: it is all thought.
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422), or its reply is no answer.
@@ -229,8 +229,9 @@ class Client:
             return completion
         if ends_opened_thought(completion.text):
             self._opens_thoughts = True
-        cut = completion.finish_reason == "length" and completion.text and is_unmarked(completion.text)
-        if cut and await self._opens(call):
+        # By its limit, or by a stop string that was meant for the reply.
+        cut = completion.finish_reason == "length" or sampling.stop
+        if cut and completion.text and is_unmarked(completion.text) and await self._opens(call):
             return replace(completion, text="", thought=completion.text)
         return completion
 
@@ -274,7 +275,7 @@ class Client:
             ) from refusal
 
     async def _opens(self, call: _Call) -> bool:
-        """Whether the chat template begins a thought in the prompt of a call whose reply was cut; found out once.
+        """Whether the chat template begins a thought in the prompt of a call whose reply ended early; found out once.
 
         vLLM says what it made of the chat. Elsewhere the reply to `TRIAL` shows it, which goes through no batch.
         """
@@ -298,7 +299,7 @@ class Client:
             if shown.finish_reason == "stop" or not is_unmarked(shown.text):
                 return ends_opened_thought(shown.text)
         _say_once(
-            f"{self.endpoint.base_url}: replies were cut, and nothing says whether they are thoughts of "
+            f"{self.endpoint.base_url}: replies ended early, and nothing says whether they are thoughts of "
             f"{self.endpoint.model}; if it thinks, raise --max_tokens, or start the server with a reasoning parser"
         )
         return False

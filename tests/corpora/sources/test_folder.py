@@ -212,6 +212,19 @@ def test_byte_order_marks_and_line_ends_do_not_matter(folder, tmp_path):
     assert [passage["text"] for passage in build(folder, tmp_path / "corpus")] == ["The Osk\nis a river."] * 2
 
 
+def test_digits_that_are_raised_in_a_pdf_are_powers(folder, tmp_path):
+    """10 to the 6th is not 106; indices below the line, ranges and numbers of another size stay as they are."""
+    raised, lowered = (
+        ") Tj {} Ts /F1 7 Tf ({}) Tj 0 Ts /F1 12 Tf (".format,
+        ") Tj -2 Ts /F1 7 Tf ({}) Tj 0 Ts /F1 12 Tf (".format,
+    )
+    small = ") Tj /F1 7 Tf (12) Tj /F1 12 Tf ("
+    line = f"about 10{raised(5, 6)} cells of 10{raised(4, -2)} m{raised(5, 2)}, H{lowered(2)}O, 1-2, 1702 and a{small}."
+    (folder / "a.pdf").write_bytes(pdf(line))
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert passage["text"] == "about 10^6 cells of 10^-2 m^2, H2O, 1-2, 1702 and a12."
+
+
 @pytest.mark.parametrize(
     "matter",
     [
