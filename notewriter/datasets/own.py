@@ -1,7 +1,9 @@
 """Our own JSON Lines: `questions.jsonl` and `corpus.jsonl`."""
 
+import difflib
+import logging
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,10 @@ from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.terminal import say_once
+from notewriter.ground.typed import shown
+
+logger = logging.getLogger(__name__)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -38,7 +44,29 @@ def load_corpus(path: Path) -> Iterator[Passage]:
         raise UserError(f"{path}: contains no passages; check that it is the right file")
 
 
-load_questions = partial(reading.questions, reading.records, _question)
+READ = [each.name for each in fields(Question)]
+"""The keys of a question that are read."""
+
+
+def load_questions(path: Path) -> list[Question]:
+    """The questions of a file; keys that are not read are named once.
+
+    Raises:
+        UserError: as `reading.questions`.
+    """
+    unread: set[str] = set()
+
+    def question(record: dict[str, Any], place: str) -> Question:
+        unread.update(record.keys() - set(READ))
+        return _question(record, place)
+
+    questions = reading.questions(reading.records, question, path)
+    for name in sorted(unread):
+        near = difflib.get_close_matches(name, READ, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        say_once(logger, f"{path}: the key {shown(name)} of questions is not read (put it under metadata){meant}")
+    return questions
+
 
 BENCHMARK = Benchmark(
     title="questions of its own",

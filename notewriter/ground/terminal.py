@@ -1,5 +1,6 @@
 """Printing text from models, endpoints and files without letting it control the terminal."""
 
+import functools
 import logging
 import unicodedata
 
@@ -16,6 +17,12 @@ def escape_controls(text: str) -> str:
         else each
         for each in text
     )
+
+
+@functools.cache
+def say_once(logger: logging.Logger, line: str) -> None:
+    """Warn, once in a process."""
+    logger.warning("%s", line)
 
 
 class Formatter(logging.Formatter):

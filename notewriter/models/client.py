@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import json
 import logging
@@ -24,7 +23,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import with_effect
 from notewriter.ground.records import Completion, Message, Sampling
-from notewriter.ground.terminal import escape_controls
+from notewriter.ground.terminal import escape_controls, say_once
 from notewriter.models import continuation
 from notewriter.models.cache import ResponseCache
 from notewriter.models.completions import (
@@ -298,9 +297,10 @@ class Client:
             shown = read(reply, messages, sampling, 0.0)
             if shown.finish_reason == "stop" or not is_unmarked(shown.text):
                 return ends_opened_thought(shown.text)
-        _say_once(
+        say_once(
+            logger,
             f"{self.endpoint.base_url}: replies ended early, and nothing says whether they are thoughts of "
-            f"{self.endpoint.model}; if it thinks, raise --max_tokens, or start the server with a reasoning parser"
+            f"{self.endpoint.model}; if it thinks, raise --max_tokens, or start the server with a reasoning parser",
         )
         return False
 
@@ -369,10 +369,11 @@ class Client:
             self.endpoint = replace(self.endpoint, extra_body={**neutral, **self.endpoint.extra_body})
         elif samplers := [NOT_TAKEN_BY.get(owner, owner) for owner in sorted(self._owners) if self._samples(owner)]:
             self.left_to_server = ("top_k", "min_p", "repetition_penalty")
-            _say_once(
+            say_once(
+                logger,
                 f"{self.endpoint.base_url}: {' and '.join(samplers)} samples with its own "
                 f"{', '.join(self.left_to_server)}, which no option of the run names; set them in the model's "
-                "settings there (top_k 0, min_p 0, repeat_penalty 1), or serve the model with vLLM or llama.cpp"
+                "settings there (top_k 0, min_p 0, repeat_penalty 1), or serve the model with vLLM or llama.cpp",
             )
 
     def _samples(self, owner: str) -> bool:
@@ -538,9 +539,10 @@ class Client:
             if sampling.logprobs:
                 # A reply's begin where the prompt ends.
                 raise RequestRefused(f"{self.endpoint.base_url}: does not say how many tokens a prompt has; use vLLM")
-            _say_once(
+            say_once(
+                logger,
                 f"{self.endpoint.base_url}: does not say how many tokens prompts and replies have; they are estimated, "
-                f"a token for {BYTES_A_TOKEN} bytes, and so are costs"
+                f"a token for {BYTES_A_TOKEN} bytes, and so are costs",
             )
         return completion
 
@@ -562,12 +564,6 @@ class Client:
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         return reply, seconds
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    """Warn, once for all roles."""
-    logger.warning("%s", line)
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -16,6 +16,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.terminal import say_once
 from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, loading
 
@@ -249,11 +250,6 @@ def encode(
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-@functools.cache
-def _say_once(warning: str) -> None:
-    logger.warning("%s", warning)
-
-
 def similarities(
     query: str,
     texts: Sequence[str],
@@ -274,7 +270,7 @@ def similarities(
         asked, read = prompts(model, Encoder(encoder=encoder))
     except UserError as unknown:
         # Sentences are compared without options for prompts, and most encoders of sentences have none.
-        _say_once(f"{unknown}; its texts are compared without prompts")
+        say_once(logger, f"{unknown}; its texts are compared without prompts")
         asked, read = _NONE
     settings = {"query_prompt": asked, "passage_prompt": read, "similarity": similarity}
     vector = encode(model.encode_query, [without_surrogates(query)], settings, "query_prompt")[0]

@@ -182,8 +182,7 @@ class Rollout:
 
         Stop strings are meant for the reply, and a server also applies them to a reasoning model's thinking. A reply
         that was stopped before it began is drawn again without them, and cut here, after the thinking; counted as
-        `stopped_in_thinking`. This needs to see the thinking (`<think>` in the reply) or that it is missing (a server
-        with a reasoning parser); neither is so where the chat template itself opens `<think>` and nothing parses it.
+        `stopped_in_thinking`.
         """
         first = await self.call(stage, messages, sampling, sample)
         if not sampling.stop or stage.stops_thinking or not _stopped_in_thinking(first):

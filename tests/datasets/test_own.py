@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from benchmark_files import own_question, write_lines
 
@@ -21,3 +23,18 @@ def test_own_corpus_is_read_line_by_line(tmp_path):
     assert next(passages) == Passage("p1", "Ana", "Ana is.")
     with pytest.raises(UserError, match=r"c\.jsonl:2: has no 'title'"):
         next(passages)
+
+
+def test_keys_that_are_not_read_are_named_once(tmp_path, caplog):
+    lines = [
+        json.dumps({"id": f"q{n}", "question": "Who?", "answers": ["x"], "supporting_fact": ["f"], "year": 1702})
+        for n in range(2)
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(lines))
+    for _ in range(2):
+        load_questions("jsonl", path)
+    assert [line.partition(": ")[2] for line in caplog.messages] == [
+        "the key 'supporting_fact' of questions is not read (put it under metadata); did you mean supporting_facts?",
+        "the key 'year' of questions is not read (put it under metadata)",
+    ]

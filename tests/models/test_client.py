@@ -627,3 +627,15 @@ async def test_a_cut_reply_of_which_nothing_says_whether_it_is_a_thought_stays_a
         cut = await connect(endpoint.base_url).complete(chat("Who?"), Sampling(max_tokens=3))
     assert (cut.text, cut.thought) == ("Mira or Osk", "")
     assert "nothing says whether they are thoughts of fake; if it thinks, raise --max_tokens" in caplog.text
+
+
+@pytest.mark.parametrize(("trial", "text"), [("One word. </think> yes", ""), ("yes", "Mira or Osk")])
+async def test_a_stop_string_may_end_a_thought_that_the_template_began(connect, trial, text):
+    with fake_endpoint(lambda request: trial if TRIAL in str(request) else "Mira or Osk") as endpoint:
+        endpoint.owner = "sglang"
+        client = connect(endpoint.base_url)
+        stopped = await client.complete(chat("Who?"), replace(SAMPLING, stop=("\nObservation",)))
+        await client.complete(chat("Where?"), SAMPLING)
+    assert (stopped.text, stopped.thought, stopped.finish_reason) == (text, "" if text else "Mira or Osk", "stop")
+    # Where nothing may have ended it early nothing is asked.
+    assert len(endpoint.requests) == 3
