@@ -216,8 +216,10 @@ def step(device: str, toy: bool, shape: str, mode: str, prompt: int, completion:
                 share_prefixes(trainer.accelerator.unwrap_model(each))
             trainer.train()
         seconds = statistics.median(end - start for start, end in itertools.pairwise(watch.ends[WARM_UP - 1 :]))
-        token, attended = operations(model, lora)
-        done = batch * (prompt + 2 * completion) * (token + attended * (prompt + completion))
+        counts = operations(model, lora), operations(model, lora, recomputed=True, reference=True)
+        done, executed = (
+            batch * (prompt + 2 * completion) * (token + attended * (prompt + completion)) for token, attended in counts
+        )
         longest = prompt + 2 * completion if way == "shared" else 2 * (prompt + completion)
         estimate = estimated_bytes(model, lora, longest, completion, options)
         record[way] = {
@@ -230,6 +232,7 @@ def step(device: str, toy: bool, shape: str, mode: str, prompt: int, completion:
             peak, taken = peak_tflops(torch.cuda.get_device_name()), torch.cuda.max_memory_allocated()
             record[way] |= {
                 "mfu": peak and record[way]["tflops"] / peak,
+                "utilization": peak and executed / seconds / 1e12 / peak,
                 "peak_gib": taken / 2**30,
                 "estimate_over_peak": estimate / taken,
                 "right": abs(estimate / taken - 1) <= MEMORY_ERROR,

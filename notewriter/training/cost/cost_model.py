@@ -69,7 +69,7 @@ from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
-from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, passes, peak_tflops, per_token, usual_utilization
+from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, UTILIZATION, passes, peak_tflops, per_token
 from notewriter.training.inputs import rows
 from notewriter.training.model.adapters import adapting
 from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of, recomputes_by_need
@@ -151,8 +151,8 @@ class MachineArguments:
     utilization: Annotated[float, Interval(gt=0, le=1)] | None = field(
         default=None,
         metadata={
-            "help": "for hours: the fraction of the peak that is reached, recomputation included; without it 0.2 on "
-            "GPUs as fast as an H100, as measured on an H200, and 0.35 on others, which is a guess"
+            "help": "for hours: the fraction of the peak that is reached, recomputation and the reference included; "
+            f"without it {UTILIZATION}, about what was measured on an H200"
         },
     )
 
@@ -270,7 +270,7 @@ def estimate(
     if recomputes_by_need(training):
         result["without_recomputation"] = round(total(shape, load, machine, training, model, half, 0))
     if peak:
-        reached = machine.utilization or usual_utilization(peak)
+        reached = machine.utilization or UTILIZATION
         result["hours"] = operations / (machine.gpus * peak * 1e12 * reached) / 3600
     return result
 

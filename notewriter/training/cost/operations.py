@@ -57,9 +57,13 @@ The first that fits counts. Where a sheet has only the figure with sparsity, it 
 """
 
 
-def usual_utilization(peak: float) -> float:
-    """The fraction of a peak in TFLOPS that training reaches: measured on an H200 (docs/results/gpu.md), or a guess."""
-    return 0.2 if peak >= PEAK_TFLOPS["H100 PCIe"] else 0.35
+UTILIZATION = 0.35
+"""The fraction of a GPU's peak that training reaches, counting all that it computes: recomputation and reference too.
+
+PaLM's appendix B (Chowdhery et al. 2022, arXiv 2204.02311) calls this the utilization of the hardware; the model's
+(MFU), which a run logs, leaves both out. On an H200 0.33 to 0.39 was measured with enough tokens a step
+(docs/results/gpu.md).
+"""
 
 
 def peak_tflops(name: str) -> float | None:

@@ -1,5 +1,7 @@
 """Functions of TRL 1.16 that training replaces, all of them here, each once it is known to be there."""
 
+import contextlib
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -12,12 +14,29 @@ THEIRS = getattr(utils, "_use_triton", None)
 """TRL 1.16's: whether a device has its kernels."""
 
 
+every_position = False
+"""Whether all positions that the head is given have labels."""
+
+
+@contextlib.contextmanager
+def all_labelled() -> Iterator[None]:
+    """Have TRL's fused head score every position that it is given."""
+    global every_position
+    every_position = True
+    try:
+        yield
+    finally:
+        every_position = False
+
+
 def scores_labels_alone(device: torch.device) -> bool:
     """Whether TRL's fused head is to leave positions without a label out, which are most of a prompt's.
 
     TRL 1.16 does so only where it has kernels: elsewhere a device may compile anew for every number of positions, but a
-    CPU does not.
+    CPU does not. Nor where every position has a label (`all_labelled`), which costs a wait for the device to find out.
     """
+    if every_position:
+        return False
     return device.type == "cpu" or bool(THEIRS and THEIRS(device))
 
 

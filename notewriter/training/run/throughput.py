@@ -11,9 +11,12 @@ from transformers import PreTrainedModel
 from notewriter.training.cost.operations import passes, per_token
 from notewriter.training.sharing.prefix_sharing import repeated
 
+PENDING = 32
+"""Batches after which their tokens are counted."""
+
 
 class Meter:
-    """Counts the tokens of a model between two readings, without synchronising with the device per batch.
+    """Counts the tokens of a model between two readings, on the host; waits for the device once in `PENDING` batches.
 
     With shared prompts (`sharing.prefix_sharing`) neither padding nor a second copy of anything is computed.
     """
@@ -37,17 +40,29 @@ class Meter:
     def _start(self) -> None:
         self.since = time.perf_counter()
         # Positions, tokens, tokens without second copies, and the sum of squared lengths.
-        self.counts = torch.zeros(4)
+        self.counts = torch.zeros(4, dtype=torch.float64)
+        self.pending: list[dict[str, torch.Tensor]] = []
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def count(self, inputs: Mapping[str, Any]) -> None:
         """Add a batch from the trainer's collator; of pairs, its two halves are chosen and rejected."""
+        names = ("input_ids", "attention_mask", "position_ids", "completion_mask")
+        self.pending.append({name: inputs[name] for name in names if inputs.get(name) is not None})
+        if len(self.pending) == PENDING:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        for batch in self.pending:
+            self.counts += self._counts({name: values.cpu() for name, values in batch.items()})
+        self.pending = []
+
+    def _counts(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Of a batch in the machine's memory what `_start` names."""
         ids = inputs["input_ids"]
-        mask = inputs.get("attention_mask")
-        if mask is None:
+        if (mask := inputs.get("attention_mask")) is None:
             # Packed without padding: each position 0 starts a sequence.
-            bounds = torch.cat([(inputs["position_ids"][0] == 0).nonzero()[:, 0], torch.tensor([ids.shape[1]]).to(ids)])
+            bounds = torch.cat([(inputs["position_ids"][0] == 0).nonzero()[:, 0], torch.tensor([ids.shape[1]])])
             lengths = bounds.diff()
         else:
             lengths = mask.sum(1)
@@ -60,8 +75,7 @@ class Meter:
             if self.shared:
                 same_prompt, same_chosen = repeated(ids[:pairs], prompts, ends)
                 unique = unique - (prompts * same_prompt).sum() - ((ends - prompts) * same_chosen).sum()
-        counted = torch.stack([torch.tensor(ids.numel()).to(tokens), tokens, unique, (lengths**2).sum()])
-        self.counts = self.counts.to(counted.device) + counted.float()
+        return torch.stack([torch.tensor(ids.numel()), tokens, unique, (lengths**2).sum()])
 
     def read(self, reduce: Any, processes: int) -> dict[str, float]:
         """The figures since the last reading, over all processes; `reduce` sums a tensor over them.
@@ -70,8 +84,9 @@ class Meter:
         1) is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
         the reference and recomputation (Chowdhery et al. 2022, appendix B).
         """
+        self._add_up()
         seconds = time.perf_counter() - self.since
-        positions, tokens, unique, squares = reduce(self.counts.to(self.device)).tolist()
+        positions, tokens, unique, squares = reduce(self.counts.float().to(self.device)).tolist()
         figures = {
             "tokens_per_second": tokens / seconds,
             "unique_tokens_per_second": unique / seconds,
@@ -86,10 +101,12 @@ class Meter:
         return {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
-def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
-    """Floating-point operations of forward and backward: per token, and per token for each token of its sequence.
+def operations(
+    model: torch.nn.Module, lora: bool, *, recomputed: bool = False, reference: bool = False
+) -> tuple[int, int]:
+    """Floating-point operations of a step: per token, and per token for each token of its sequence.
 
-    See `notewriter.training.cost.operations`; a reference and recomputed passes are left out, as in MFU's definition.
+    See `notewriter.training.cost.operations`; MFU leaves a reference and recomputed passes out.
     """
     base = cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
     parameters = sum(_size(parameter) for parameter in base.parameters())
@@ -98,7 +115,9 @@ def operations(model: torch.nn.Module, lora: bool) -> tuple[int, int]:
     if head is None or head.weight is not embedding:
         parameters -= _size(embedding)
     text = base.config.get_text_config()
-    return per_token(passes(lora), parameters, text.num_hidden_layers, text.hidden_size)
+    return per_token(
+        passes(lora, recomputed=recomputed, reference=reference), parameters, text.num_hidden_layers, text.hidden_size
+    )
 
 
 def _size(parameter: torch.nn.Parameter) -> int:

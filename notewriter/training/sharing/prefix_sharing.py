@@ -22,7 +22,7 @@ import functools
 import inspect
 import itertools
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -30,12 +30,14 @@ import torch
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.varlen import varlen_attn
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from trl.trainer.utils import FusedCausalLMOutput
 
 from notewriter.ground.errors import UserError
+from notewriter.training.model.trl_functions import all_labelled
 
 REMEDY = "set prefix_sharing: false"
 
@@ -144,7 +146,7 @@ def _compute_completions_alone(model: PreTrainedModel) -> None:
         shared.clear()
 
     def narrow(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> Any:
-        return (args[0].index_select(1, shared[0].predicting), *args[1:]) if shared else None
+        return (args[0].index_select(1, shared[0].asking), *args[1:]) if shared else None
 
     def widen(module: torch.nn.Module, args: Any, output: torch.Tensor) -> Any:
         return shared[0].widened(output) if shared else None
@@ -162,40 +164,63 @@ def _score_pairs(
     forward: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **kwargs: Any
 ) -> FusedCausalLMOutput:
     """What TRL's fused head returns for a stack of pairs; every field has the shape (2 x pairs, length - 1)."""
-    pairs, length = len(input_ids) // 2, input_ids.shape[1]
-    ends = attention_mask.sum(1)
-    starts = (labels != -100).int().argmax(1)
-    column = torch.arange(length, device=input_ids.device)
-    in_prompt = column < starts[:pairs, None]
-    shared = (starts[:pairs] == starts[pairs:]).all() & (starts > 0).all()
-    shared &= ~((input_ids[:pairs] != input_ids[pairs:]) & in_prompt).any()
-    shared &= (attention_mask.bool() == (column < ends[:, None])).all()
-    if not shared:
-        raise UserError(f"chosen and rejected do not begin with the same prompt; {REMEDY}")
-
-    repeats = torch.stack(repeated(input_ids[:pairs], starts[:pairs], ends[:pairs]), dim=1).tolist()
-    layout, rows, columns, places, occurrences = _lay_out(
-        starts[:pairs].tolist(), ends.tolist(), repeats, length, input_ids.device
-    )
+    row = _row_of(input_ids, attention_mask, labels)
+    with all_labelled():
+        scored = forward(
+            input_ids=input_ids.reshape(-1).index_select(0, row.tokens)[None],
+            position_ids=row.positions[None],
+            # A four-dimensional mask is passed on unchanged: none is built. TRL weights the tokens by it in the router
+            # loss of a mixture of experts; to attention its shape is wrong, so that a model that uses it fails.
+            attention_mask=row.occurrences.view(1, -1, 1, 1),
+            shift_labels=labels[:, 1:].reshape(-1).index_select(0, row.scored)[None],
+            fused_lm_head=True,
+            layout=row.layout,
+            predicting=row.predicting,
+            **kwargs,
+        )
     mask = labels[:, 1:] != -100
-    scored = forward(
-        input_ids=input_ids[rows, columns][None],
-        position_ids=columns[None],
-        # A four-dimensional mask is passed on unchanged: none is built. TRL weights the tokens by it in the router loss
-        # of a mixture of experts; to attention its shape is wrong, so that a model that uses it fails.
-        attention_mask=occurrences.view(1, -1, 1, 1),
-        shift_labels=labels[:, 1:][mask][None],
-        fused_lm_head=True,
-        layout=layout,
-        predicting=places[:, :-1][mask],
-        **kwargs,
-    )
     fields = {
-        name: values.new_zeros(mask.shape).masked_scatter(mask, values)
+        name: values.new_zeros(mask.numel()).index_copy(0, row.scored, values[0]).view(mask.shape)
         for name in FIELDS
         if (values := getattr(scored, name)) is not None
     }
     return FusedCausalLMOutput(loss=scored.loss, aux_loss=scored.aux_loss, label_mask=mask, **fields)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stack of pairs as one row; each tensor has one dimension, and is on the stack's device."""
+
+    layout: "Layout"
+    tokens: torch.Tensor
+    """Where in the flattened stack each token of the row comes from."""
+    positions: torch.Tensor
+    """Its position in its row of the stack."""
+    occurrences: torch.Tensor
+    """How often it stands in the stack, as a float."""
+    predicting: torch.Tensor
+    """The places in the row that predict a label, in the order of the stack."""
+    scored: torch.Tensor
+    """The places of these labels in the flattened stack, whose rows have lost their first token."""
+
+
+_rows: MutableMapping[torch.Tensor, tuple[torch.Tensor, Row]] = WeakTensorKeyDictionary()
+"""The rows of the stacks at hand and their ids, by their labels: a policy and its reference score the same."""
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _row_of(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Row:
+    """The row of a stack of pairs; one copy from its device, the only wait for it, and one back.
+
+    Raises:
+        UserError: the sides of a pair do not begin with the same prompt.
+    """
+    ids, row = _rows.get(labels, (None, None))
+    if row is None or ids is not input_ids:
+        stack = torch.stack([input_ids, attention_mask.to(input_ids), labels.to(input_ids)])
+        row = _lay_out(stack.cpu(), input_ids.device)
+        _rows[labels] = input_ids, row
+    return row
 
 
 def repeated(chosen: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,36 +242,38 @@ def repeated(chosen: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> 
     return torch.cat([first, prompts]), torch.cat([first, prompts & same(ends)])
 
 
-def _lay_out(
-    prompts: list[int], ends: list[int], repeats: list[tuple[bool, bool]], length: int, device: torch.device
-) -> tuple["Layout", torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One row for a stack of pairs.
+def _lay_out(stack: torch.Tensor, device: torch.device) -> Row:
+    """The row on a device of a stack of pairs: their ids, attention mask and labels, in the machine's memory.
 
-    Args:
-        prompts: the tokens of each pair's prompt.
-        ends: the tokens of each row of the stack, without its padding.
-        repeats: for each pair whether its prompt, and its chosen too, are those of the pair before.
-        length: the columns of the stack.
-
-    Returns:
-        The layout; the row and the column in the stack that each token of the row comes from; of the shape of the
-        stack, the place in the row of each of its tokens; and how often each token of the row stands in the stack.
+    Raises:
+        UserError: as `_row_of`.
     """
-    pairs = len(prompts)
+    ids, mask, labels = stack
+    pairs, length = len(ids) // 2, ids.shape[1]
+    column = torch.arange(length)
+    prompts, ends = (labels != -100).int().argmax(1), mask.sum(1)
+    shared = (prompts[:pairs] == prompts[pairs:]).all() & (prompts > 0).all()
+    shared &= ~((ids[:pairs] != ids[pairs:]) & (column < prompts[:pairs, None])).any()
+    shared &= (mask.bool() == (column < ends[:, None])).all()
+    if not shared:
+        raise UserError(f"chosen and rejected do not begin with the same prompt; {REMEDY}")
+    repeats = torch.stack(repeated(ids[:pairs], prompts[:pairs], ends[:pairs]), dim=1).tolist()
+
     groups: list[list[int]] = []
-    rows, columns = [], []
+    tokens = []
+    # Of each token of the stack the place in the row.
     places = torch.zeros(2 * pairs, length, dtype=torch.long)
     place = 0
 
     def add(row: int, start: int, end: int) -> None:
         nonlocal place
-        rows.append(torch.full((end - start,), row))
-        columns.append(torch.arange(start, end))
+        tokens.append(torch.arange(row * length + start, row * length + end))
         places[row, start:end] = torch.arange(place, place + end - start)
         groups[-1].append(end - start)
         place += end - start
 
-    for pair, (prompt, (same_prompt, same_chosen)) in enumerate(zip(prompts, repeats, strict=True)):
+    lengths = zip(prompts[:pairs].tolist(), ends[:pairs].tolist(), ends[pairs:].tolist(), repeats, strict=True)
+    for pair, (prompt, end, end_rejected, (same_prompt, same_chosen)) in enumerate(lengths):
         chosen, rejected = pair, pairs + pair
         if same_prompt:
             places[chosen, :prompt] = places[chosen - 1, :prompt]
@@ -256,17 +283,38 @@ def _lay_out(
         if same_chosen:
             places[chosen] = places[chosen - 1]
         else:
-            add(chosen, prompt, ends[chosen])
+            add(chosen, prompt, end)
         places[rejected, :prompt] = places[chosen, :prompt]
-        add(rejected, prompt, ends[rejected])
-    counted = places[torch.arange(length) < torch.tensor(ends)[:, None]].bincount()
-    return (
-        Layout(groups, device),
-        torch.cat(rows).to(device),
-        torch.cat(columns).to(device),
-        places.to(device),
-        counted.float().to(device),
-    )
+        add(rejected, prompt, end_rejected)
+    labelled = labels[:, 1:] != -100
+    integers = {
+        "tokens": torch.cat(tokens),
+        "positions": torch.cat(tokens) % length,
+        "occurrences": places[column < ends[:, None]].bincount(),
+        "predicting": places[:, :-1][labelled],
+        "scored": labelled.reshape(-1).nonzero()[:, 0],
+        **_bounds(groups),
+    }
+    whole = torch.cat([*integers.values()])
+    if device.type == "cuda":
+        # So that the copy waits for nothing.
+        whole = whole.pin_memory()
+    parts = whole.to(device, non_blocking=True).split([len(part) for part in integers.values()])
+    copied = dict(zip(integers, parts, strict=True))
+    own = {name: copied.pop(name) for name in ("tokens", "positions", "predicting", "scored")}
+    occurrences = copied.pop("occurrences").float()
+    return Row(Layout(groups, device, bounds=copied), occurrences=occurrences, **own)
+
+
+def _bounds(groups: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+    """What attention needs to know of a row beside lengths: where tokens ask, and where sequences begin and end."""
+    ends = itertools.accumulate(map(sum, groups))
+    asking = [torch.arange(end - sum(group) + group[0] - 1, end) for end, group in zip(ends, groups, strict=True)]
+    keys = [prompt + tokens for prompt, *completions in groups for tokens in completions]
+    starts = {"queries": _asking(groups, False), "few queries": _asking(groups, True), "keys": keys}
+    return {"asking": torch.cat(asking)} | {
+        name: torch.tensor([0, *lengths]).cumsum(0) for name, lengths in starts.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -284,39 +332,42 @@ class Layout:
     """Masks that were made, by queries, keys and window: the layers share them."""
     narrow: bool = False
     """Whether a prompt's tokens but its last one, which predicts, ask for nothing."""
+    bounds: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Those of `_bounds`, on the device."""
 
     @functools.cached_property
     def queries(self) -> list[int]:
-        """The tokens of each sequence that ask; together they are the row, or `predicting`."""
-        groups = ((1 if self.narrow else prompt, *completions) for prompt, *completions in self.lengths)
-        return [tokens for prompt, first, *others in groups for tokens in (prompt + first, *others)]
+        """The tokens of each sequence that ask; together they are the row, or `asking`."""
+        return _asking(self.lengths, self.narrow)
 
     @functools.cached_property
     def of_completions(self) -> "Layout":
         """The same row, of which the prompts' last tokens and the completions alone ask."""
         return replace(self, narrow=True)
 
-    @functools.cached_property
-    def predicting(self) -> torch.Tensor:
+    @property
+    def asking(self) -> torch.Tensor:
         """Where in the row those tokens are."""
-        ends = itertools.accumulate(map(sum, self.lengths))
-        groups = zip(ends, self.lengths, strict=True)
-        return torch.cat([torch.arange(end - sum(group) + group[0] - 1, end) for end, group in groups]).to(self.device)
+        return self.bounds["asking"]
 
     def widened(self, states: torch.Tensor) -> torch.Tensor:
-        """A row from the states of `predicting`, of shape (1, tokens, ...): those of all other tokens are 0."""
+        """A row from the states of `asking`, of shape (1, tokens, ...): those of all other tokens are 0."""
         whole = states.new_zeros(states.shape[0], sum(map(sum, self.lengths)), *states.shape[2:])
-        return whole.index_copy(1, self.predicting, states)
+        return whole.index_copy(1, self.asking, states)
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """The tokens of the longest sequence."""
+        return max(prompt + tokens for prompt, *completions in self.lengths for tokens in completions)
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
         """Where the sequences begin and end, as arguments of `varlen_attn`."""
-        keys = [prompt + tokens for prompt, *completions in self.lengths for tokens in completions]
         return {
-            "cu_seq_q": _offsets(self.queries).to(self.device),
-            "cu_seq_k": _offsets(keys).to(self.device),
+            "cu_seq_q": self.bounds["few queries" if self.narrow else "queries"].int(),
+            "cu_seq_k": self.bounds["keys"].int(),
             "max_q": max(self.queries),
-            "max_k": max(keys),
+            "max_k": self.longest,
         }
 
     def with_prompts(self, states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -342,9 +393,10 @@ class Layout:
         return self.masks[sizes]
 
 
-def _offsets(lengths: list[int]) -> torch.Tensor:
-    """Where each of several sequences begins, and where the last one ends."""
-    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+def _asking(groups: Sequence[Sequence[int]], narrow: bool) -> list[int]:
+    """The tokens of each sequence that ask, of prompts all or, with `narrow`, the last one."""
+    first = ((1 if narrow else prompt, *completions) for prompt, *completions in groups)
+    return [tokens for prompt, chosen, *others in first for tokens in (prompt + chosen, *others)]
 
 
 def _attention(
@@ -372,10 +424,10 @@ def _attention(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     window = kwargs.get("sliding_window")
     declared = getattr(module.config, "sliding_window", None)
-    if "sliding_window" not in kwargs and declared and declared < layout.sequences["max_k"]:
+    if "sliding_window" not in kwargs and declared and declared < layout.longest:
         raise UserError(f"the model does not pass its window of {declared} tokens on to its attention; {REMEDY}")
     if layout.narrow:
-        query = query.index_select(2, layout.predicting)
+        query = query.index_select(2, layout.asking)
     if not kwargs.get("dropout") and _has_flash_attention(query, key, value):
         output = _flash_attention(query, key, value, layout, window, kwargs.get("scaling"))
         return layout.widened(output) if layout.narrow else output, None

@@ -1,5 +1,6 @@
 """Memory by component, computed by hand from what DeepSpeed, accelerate, PyTorch and TRL allocate; tokens and hours."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +239,33 @@ def test_hours_follow_the_peak_and_the_number_of_gpus() -> None:
     assert "hours" not in estimated()
 
 
-def test_without_a_utilization_hours_take_what_was_measured_on_an_h200_and_guess_for_slower_gpus() -> None:
-    for gpu, peak, reached in (("H200", 989, 0.2), ("A100", 312, 0.35)):
+def test_without_a_utilization_hours_take_the_usual_one() -> None:
+    for gpu, peak in (("H200", 989), ("A100", 312)):
         found = estimated(machine={"gpu": gpu})
-        assert found["hours"] == pytest.approx(found["operations"] / (8 * peak * 1e12 * reached) / 3600)
+        assert found["hours"] == pytest.approx(found["operations"] / (8 * peak * 1e12 * 0.35) / 3600)
+
+
+SMALLER = cost_model.Shape(**(vars(QWEN) | {"parameters": 1_543_714_304, "computing": 1_543_714_304, "hidden": 1536}))
+MEASURED = Path(__file__).parents[3] / "docs/results/gpu.jsonl"
+
+
+@pytest.mark.parametrize("lengths", [(2000, 100, 4), (8000, 100, 1)])
+@pytest.mark.parametrize(("name", "lora"), [("Qwen2.5-7B LoRA", True), ("Qwen2.5-1.5B full", False)])
+def test_hours_are_those_that_were_measured_on_an_h200(
+    name: str, lora: bool, lengths: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, completion, batch = lengths
+    records = {record["name"]: record for record in map(json.loads, MEASURED.read_text().splitlines())}
+    measured = records[f"step {name} {prompt} {completion} {batch}"]["shared"]["seconds"]
+
+    load = cost_model.load_of([(prompt, completion, completion)] * batch, shared=True)
+    if not lora:
+        monkeypatch.setattr(f"{__name__}.QWEN", SMALLER)
+    options = {"per_device_train_batch_size": batch, "num_train_epochs": 1}
+    found = estimated("none", 1, lora=lora, load=load, machine={"gpu": "H200"}, **options)
+
+    assert found["steps"] == 1
+    assert 0.9 < found["hours"] * 3600 / measured < 1.15
 
 
 def test_a_shared_prompt_is_estimated_once(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
