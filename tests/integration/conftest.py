@@ -1,11 +1,14 @@
-"""One small real model and one browser for all integration tests of a process."""
+"""One small real model, one browser and one start of the training's libraries for all tests of a process."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks
+from warm import warm
 
 from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.ground.errors import UserError
@@ -28,6 +31,19 @@ def smollm2() -> Path:
     except UserError as error:
         pytest.skip(str(error))
     return folder
+
+
+@pytest.fixture(scope="session")
+def training_environment() -> dict[str, str]:
+    """That of launches on the CPU."""
+    return os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="session")
+def imported(training_environment: dict[str, str]) -> Iterator[list[str]]:
+    """The beginning of the command line of a process with the training's libraries, which were imported once."""
+    with warm(*ranks.MODULES, environment=training_environment) as program:
+        yield program
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,10 @@
-"""SFT as `accelerate launch` runs it on two sharded processes arrives where one process does."""
+"""SFT on two sharded processes, under what `accelerate launch` sets for them, arrives where one process does."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import ranks
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM
@@ -42,19 +40,19 @@ def one(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("accelerate", ["zero3", "fsdp2"])
 def test_two_sharded_processes_arrive_where_one_does(
-    accelerate: str, options: list[str], one: Path, tmp_path: Path
+    accelerate: str,
+    options: list[str],
+    one: Path,
+    imported: list[str],
+    training_environment: dict[str, str],
+    tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--main_process_port", "0"]
-    command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml")]
-    command += ["--num_processes", "2", "--mixed_precision", "no"]
-    if accelerate == "fsdp2":
-        command += [str(Path(__file__).with_name("fsdp_on_cpu.py"))]
-    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    environment |= {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
-    two = tmp_path / "two"
-    command += [str(ROOT / "training/train_sft.py"), *options, str(two)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-6000:]
+    two, log = tmp_path / "two", tmp_path / "log"
+    line = ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--mixed_precision", "no"]
+    line += [str(Path(__file__).with_name("fsdp_on_cpu.py"))] if accelerate == "fsdp2" else []
+    line += [str(ROOT / "training/train_sft.py"), *options, str(two)]
+    environment = training_environment | {"HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    assert ranks.train(imported, line, environment, log) == [0, 0], log.read_text()[-6000:]
 
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     expected = weights(one)

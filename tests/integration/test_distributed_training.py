@@ -4,7 +4,6 @@ The measure is what one process arrives at: sharded or not, stopped or not, the 
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks
 import torch
 from safetensors.torch import load_file
 
@@ -78,7 +78,11 @@ def alone(options: Callable[..., list[str]]) -> Launch:
 
 
 @pytest.fixture(scope="module")
-def launch(options: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Launch:
+def launch(
+    options: Callable[..., list[str]],
+    training_environment: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Launch:
     """Train from a folder that is not the project's root, with changed options by name; returns the output folder.
 
     What `disturb` describes (`signalled.py`) happens in the first step, under our own launcher. `flags` are further
@@ -97,20 +101,43 @@ def launch(options: Callable[..., list[str]], tmp_path_factory: pytest.TempPathF
                 "--log_dir",
                 str(output.parent / "logs"),
             ]
-        command += ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--main_process_port", "0"]
+        scripts = [str(Path(__file__).with_name("signalled.py"))] if disturb else []
         # What is for eight GPUs, on two processes of the CPU.
-        command += ["--num_processes", "2", "--mixed_precision", "no", *flags]
-        if accelerate == "fsdp2":
-            command += [str(Path(__file__).with_name("fsdp_on_cpu.py"))]
-        if disturb:
-            command += [str(Path(__file__).with_name("signalled.py"))]
-        command += [str(ROOT / "training/train_dpo.py"), *options(output, changes)]
-        environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        command += ["--main_process_port", "0", "--num_processes", "2"]
+        command += [*arguments(accelerate, flags, scripts), *options(output, changes)]
         # TRL keeps the reference's log-probs there, and what one launch has computed no other checks.
-        environment |= {"HF_DATASETS_CACHE": str(output.parent / "cache"), "DISTURB": disturb}
+        environment = training_environment | {"HF_DATASETS_CACHE": str(output.parent / "cache"), "DISTURB": disturb}
         done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == code, done.stderr[-6000:]
         log_of(output).write_text(done.stderr)
+        return output
+
+    return run
+
+
+def arguments(accelerate: str, flags: Sequence[str], scripts: Sequence[str] = ()) -> list[str]:
+    """What follows `accelerate launch`, to the training's script; `scripts` run it."""
+    line = ["--config_file", str(ROOT / f"configs/accelerate/{accelerate}.yaml"), "--mixed_precision", "no", *flags]
+    line += [str(Path(__file__).with_name("fsdp_on_cpu.py"))] if accelerate == "fsdp2" else []
+    return [*line, *scripts, str(ROOT / "training/train_dpo.py")]
+
+
+@pytest.fixture(scope="module")
+def fork(options: Callable[..., list[str]], training_environment: dict[str, str], imported: list[str]) -> Launch:
+    """As `launch`, with ranks that have not to import the libraries (`ranks.py`), so without torchrun."""
+
+    def run(
+        accelerate: str,
+        output: Path,
+        code: int = 0,
+        processes: int = 2,
+        flags: Sequence[str] = (),
+        **changes: object,
+    ) -> Path:
+        environment = training_environment | {"HF_DATASETS_CACHE": str(output.parent / "cache")}
+        line = [*arguments(accelerate, flags), *options(output, changes)]
+        codes = ranks.train(imported, line, environment, log_of(output), processes)
+        assert codes == [code] * processes, log_of(output).read_text()[-6000:]
         return output
 
     return run
@@ -181,7 +208,7 @@ def test_two_processes_that_share_prompts_arrive_where_one_does_that_does_not(
 def test_a_likelihood_of_tokens_is_a_mean_over_the_whole_step(
     accelerate: str,
     alone: Launch,
-    launch: Launch,
+    fork: Launch,
     make_pair: Callable[[int], dict[str, Any]],
     write_pairs: Callable[..., Path],
     tiny_model: Path,
@@ -195,11 +222,11 @@ def test_a_likelihood_of_tokens_is_a_mean_over_the_whole_step(
 
     whole = trained(alone(tmp_path / "alone", **changes, per_device_train_batch_size=8), tiny_model)
     changes |= {"flags": AS_CONFIGURED[accelerate]}
-    assert_same(launch(accelerate, tmp_path / "run", **changes, per_device_train_batch_size=1), whole)
+    assert_same(fork(accelerate, tmp_path / "run", **changes, per_device_train_batch_size=1), whole)
 
 
 def test_processes_refuse_a_base_that_has_changed_together(
-    alone: Launch, launch: Launch, tiny_model: Path, tmp_path: Path
+    alone: Launch, fork: Launch, tiny_model: Path, tmp_path: Path
 ) -> None:
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
@@ -208,9 +235,9 @@ def test_processes_refuse_a_base_that_has_changed_together(
     settings = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1}))
 
-    # Well before the time limit of the launch: no process waits for one that has given up.
-    with pytest.raises(AssertionError, match="run: contains a run with other contents of model_name_or_path"):
-        launch("ddp", folder, model_name_or_path=base)
+    # Both, and well before their time limit: no process waits for one that has given up.
+    fork("ddp", folder, code=2, model_name_or_path=base)
+    assert "run: contains a run with other contents of model_name_or_path" in log_of(folder).read_text()
 
 
 def test_offloaded_parameters_and_optimizer_state_change_nothing(
@@ -229,6 +256,7 @@ def test_a_signal_in_the_middle_of_a_step_loses_nothing(
     disturb: str,
     alone: Launch,
     launch: Launch,
+    fork: Launch,
     expected_of_adam: dict[str, torch.Tensor],
     tmp_path: Path,
 ) -> None:
@@ -243,10 +271,10 @@ def test_a_signal_in_the_middle_of_a_step_loses_nothing(
         with pytest.raises(UserError, match=r"checkpoint-1: was saved under .* cannot be read under whole copies"):
             alone(folder, **ADAM)
     if accelerate == "zero3":
-        launch(accelerate, folder, code=1, flags=["--num_processes", "1"], **ADAM)
+        fork(accelerate, folder, code=2, processes=1, **ADAM)
         told = "checkpoint-1: was saved by 2 processes, and ZeRO resumes with as many, not with 1; start 2"
         assert told in log_of(folder).read_text() and "Traceback" not in log_of(folder).read_text().split(told)[0]
-    launch(accelerate, folder, **ADAM)
+    fork(accelerate, folder, **ADAM)
     assert "checkpoint-1: resuming" in log_of(folder).read_text()
     assert_same(folder, expected_of_adam)
 
@@ -271,9 +299,9 @@ def first(alone: Launch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return alone(tmp_path_factory.mktemp("first round") / "run", **LORA)
 
 
-def test_sharded_round_starts_from_an_adapter(alone: Launch, launch: Launch, first: Path, tmp_path: Path) -> None:
+def test_sharded_round_starts_from_an_adapter(alone: Launch, fork: Launch, first: Path, tmp_path: Path) -> None:
     again = {"model_name_or_path": first, "precompute_ref_log_probs": True} | LORA
-    sharded, single = launch("zero3", tmp_path / "sharded", **again), alone(tmp_path / "single", **again)
+    sharded, single = fork("zero3", tmp_path / "sharded", **again), alone(tmp_path / "single", **again)
 
     found, expected = (load_file(folder / "adapter_model.safetensors") for folder in (sharded, single))
     before = load_file(first / "adapter_model.safetensors")
@@ -286,12 +314,12 @@ def test_sharded_round_starts_from_an_adapter(alone: Launch, launch: Launch, fir
 
 @pytest.mark.parametrize("accelerate", ["fsdp2", "zero3"])
 def test_adapter_is_saved_whole_and_changes_what_the_model_says(
-    accelerate: str, launch: Launch, tiny_model: Path, tmp_path: Path
+    accelerate: str, fork: Launch, tiny_model: Path, tmp_path: Path
 ) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    folder = launch(accelerate, tmp_path / "run", flags=AS_CONFIGURED[accelerate], prefix_sharing=True, **LORA)
+    folder = fork(accelerate, tmp_path / "run", flags=AS_CONFIGURED[accelerate], prefix_sharing=True, **LORA)
 
     adapter = load_file(folder / "adapter_model.safetensors")
     # Seven linear layers in each of two blocks, an A and a B for each; B starts at zero.
