@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
@@ -46,8 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
     versions = "-".join([sys.implementation.cache_tag, *packages])
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder / versions)
     if not hasattr(config, "workerinput"):
+        # One that another run of tests holds is not removed: it would find half an operator.
+        compiled = {process.info["cwd"] for process in psutil.process_iter(["cwd"])}
         for lock in folder.glob("*/*/lock"):
-            lock.unlink(missing_ok=True)
+            if str(lock.parent) not in compiled:
+                lock.unlink(missing_ok=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
