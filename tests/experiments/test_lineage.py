@@ -7,8 +7,10 @@ import pytest
 import yaml
 from metrics_file import write_metrics
 
-from notewriter.experiments.lineage import main
+from notewriter.evaluation.evaluating import OPTIONS as OF_EVALUATIONS
+from notewriter.experiments.lineage import IGNORED, main
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_of
 from notewriter.rollouts.identity import open_run
 
 
@@ -79,3 +81,12 @@ def test_runs_that_name_each_other_end(runs: Path, capsys: pytest.CaptureFixture
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.yaml: no such file"):
         main([str(tmp_path)])
+
+
+@pytest.mark.integration
+def test_no_option_that_names_a_place_to_write_to_is_a_source():
+    # TRL's configurations take seconds to import, which is why the command does not ask them.
+    from notewriter.training.options import OPTIONS as OF_TRAININGS
+
+    kinds = [*OF_EVALUATIONS, *(kind for pair in OF_TRAININGS.values() for kind in pair)]
+    assert names_of(*kinds, of="output") <= IGNORED
