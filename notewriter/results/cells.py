@@ -78,7 +78,7 @@ def run_cells(
                 with attempt(cell):
                     metrics = run(evaluation, resume, command=command)
                     logger.info("[%d/%d] %s", number, len(waiting), _summary(metrics))
-        judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge and cell.judge.judgements]
+        judged = [(folder, cell, cell.judge) for folder, cell in runs.items() if cell.judge]
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):

@@ -79,7 +79,7 @@ class Evaluated(Cell):
         setting: what differs from the paper's settings; empty: nothing.
         options: of the evaluation, without `output_dir`.
         plays: the model, for estimates.
-        judge: the judge; None where the table has none.
+        judge: the judge; None where nothing is judged.
         searched: what the cell should search; None where it searches nothing or that is not stated.
         lacks: why it cannot run; empty where it can.
     """
@@ -276,8 +276,10 @@ class _Reader:
         return _merged([options, self.substitutes.options])
 
     def _judge(self, place: str, variables: Variables) -> TableJudge | None:
-        """The judge of a cell; None where the table has none or needs none."""
+        """The judge of a cell; None where nothing is judged."""
         file, here = self.file, f"{self.path}: judge"
+        if not file.judgements:
+            return None
         for each in file.judgements:
             choose("judgement", each, JUDGEMENTS)
         name = filled(file.judge_model, variables, f"{here}_model") if file.judge_model else ""
@@ -286,14 +288,17 @@ class _Reader:
             of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
             entry = self._entry(place, "model", name, file.models) | of_the_judge
         if not entry:
-            if file.judgements:
-                raise UserError(f"{self.path}: judgements: there is no judge; add one")
-            return None
+            raise UserError(f"{self.path}: judgements: there is no judge; add one")
         plays = _as_model(here, entry)
         options, missing = _filled(self._served(plays.options), variables, here)
         if missing and name != variables["model"]:
             raise UserError(f"{here}: add --set {missing}=VALUE")
         return TableJudge(pick(options, ModelArguments), file.judgements, plays, name)
+
+
+def roles_of(options: Options) -> dict[str, Options]:
+    """Role -> how its model is reached, in the options of an evaluation or a judge."""
+    return {"policy": options, **options.get("models", {})}
 
 
 def indexes_of(options: Options) -> list[str]:

@@ -24,7 +24,8 @@ from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
 from notewriter.results.cost import DECODE, PREFILL, CellCost, gpu_seconds
-from notewriter.results.paper_table import Evaluated, PaperTable, indexes_of
+from notewriter.results.paper_table import Evaluated, PaperTable, indexes_of, roles_of
+from notewriter.results.table_file import Options
 from notewriter.retrieval.published import INDEXES
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
@@ -242,21 +243,26 @@ def _cached(name: str) -> list[str]:
 def _served(table: PaperTable, cell: Evaluated) -> dict[str, float | None]:
     """The models that are served for a cell, with their parameters in billions, if these are known."""
     known = not table.substitutes.model
-    roles = {"policy": cell.options, **cell.options.get("models", {})}
-    served = {each["serve"]: cell.plays.billions_of(role) for role, each in roles.items() if each.get("serve")}
-    if cell.judge and cell.judge.judgements and (judge := cell.judge.options.get("serve")):
+    served = {
+        each["serve"]: cell.plays.billions_of(role)
+        for role, each in roles_of(cell.options).items()
+        if each.get("serve")
+    }
+    if cell.judge and (judge := cell.judge.options.get("serve")):
         served[judge] = cell.judge.plays.billions_of("policy")
     return {name: billions if known else None for name, billions in served.items()}
 
 
 def _gpus(cell: Evaluated) -> int:
     """The GPUs of the servers of a cell; the judge's start when the others have ended."""
-    general = cell.options.get("serve_options", {})
-    roles = [cell.options, *cell.options.get("models", {}).values()]
-    sizes = {each["serve"]: size_of(general | each.get("serve_options", {})) for each in roles if each.get("serve")}
-    judge = cell.judge.options if cell.judge and cell.judge.judgements else {}
-    judging = size_of(judge.get("serve_options", {})) if judge.get("serve") else 0
-    return max(sum(sizes.values()) * int(cell.options.get("replicas", 1)), judging)
+
+    def of_servers(roles: Iterable[Options], general: Options) -> int:
+        served = {each["serve"]: general | each.get("serve_options", {}) for each in roles if each.get("serve")}
+        return sum(map(size_of, served.values()))
+
+    general, replicas = cell.options.get("serve_options", {}), int(cell.options.get("replicas", 1))
+    policy = of_servers(roles_of(cell.options).values(), general) * replicas
+    return max(policy, of_servers([cell.judge.options], {})) if cell.judge else policy
 
 
 def _passages(table: PaperTable, name: str) -> int:
@@ -349,7 +355,7 @@ def _evaluation(
     ]
     paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
     # With a judgement begun, nothing but its command tells whether it is finished.
-    results = [] if any(cell.judge and cell.judge.judgements for cell in cells) else cells
+    results = [] if any(cell.judge for cell in cells) else cells
     return Step(
         title=f"evaluate {cells[0].model}",
         command=[*command, *_selection(table, cells), "--page", "false"],

@@ -40,7 +40,7 @@ from notewriter.results.cells import check_searched, run_cells
 from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
 from notewriter.results.experiment_page import PageArguments, write_page
-from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table
+from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table, roles_of
 from notewriter.results.steps import plan, steps_of, sums
 from notewriter.results.table_page import check_metrics, write_table
 from notewriter.rollouts.rehearsal import DryRunArguments
@@ -221,10 +221,9 @@ def _make(
 
 def _keys(cells: Sequence[Evaluated]) -> dict[str, list[str]]:
     """The variables with the keys of models that are not served here -> the addresses of these."""
-    judges = [cell.judge for cell in cells if cell.judge and cell.judge.judgements]
-    options = [*(cell.options for cell in cells), *(judge.options for judge in judges)]
     found: dict[str, list[str]] = {}
-    for each in [*options, *(role for one in options for role in one.get("models", {}).values())]:
+    asked = [*(cell.options for cell in cells), *(cell.judge.options for cell in cells if cell.judge)]
+    for each in (role for options in asked for role in roles_of(options).values()):
         addresses = found.setdefault(each.get("api_key_env", Endpoint.api_key_env), [])
         if (address := each.get("base_url")) and address not in addresses:
             addresses.append(address)
