@@ -52,7 +52,7 @@ ENOUGH_SEEDS = 5
 
 
 @dataclass
-class PageArguments:
+class ExperimentArguments:
     """Where an experiment's page is written, and further runs on it."""
 
     output: str | None = field(
@@ -78,7 +78,7 @@ class PageArguments:
     )
 
 
-def write_page(experiment: Experiment, pipeline: Pipeline, arguments: PageArguments, command: list[str]) -> None:
+def write_page(experiment: Experiment, pipeline: Pipeline, arguments: ExperimentArguments, command: list[str]) -> None:
     """Write the page, its plots and its notes.
 
     Raises:

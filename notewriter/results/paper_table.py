@@ -27,7 +27,7 @@ from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
 from notewriter.results.grid import Cell
 from notewriter.results.runs import Run
-from notewriter.results.table_file import Model, Options, Searched, TableFile, TableJudge
+from notewriter.results.table_file import Model, Options, TableFile, TableIndex, TableJudge
 from notewriter.rollouts.identity import config_hash
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Evaluated(Cell):
     options: Options
     plays: Model
     judge: TableJudge | None
-    searched: Searched | None = None
+    searched: TableIndex | None = None
     lacks: str = ""
 
     @property
@@ -149,7 +149,7 @@ class PaperTable:
     cells: list[Evaluated]
     substitutes: Substitutes
     output: Path
-    indexes: dict[str, Searched]
+    indexes: dict[str, TableIndex]
     corpora_folder: str
 
     @property
@@ -198,7 +198,7 @@ class _Reader:
     variables: Variables
     substitutes: Substitutes
     output: Path
-    indexes: Mapping[str, Searched]
+    indexes: Mapping[str, TableIndex]
 
     def cells(self) -> Iterator[Evaluated]:
         """The cells of all products, in the order of the file."""

@@ -59,7 +59,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class EstimatedRun:
     """A run of a pipeline, and what it takes.
 
     Args:
@@ -122,7 +122,7 @@ def steps_of(
     command: Sequence[str],
     *,
     check: bool = True,
-) -> list[Step]:
+) -> list[EstimatedRun]:
     """The steps of some cells, in an order in which they can be done.
 
     Args:
@@ -137,7 +137,7 @@ def steps_of(
     """
     folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(table, cell)))
     searched = list(dict.fromkeys(table.indexes[folder].corpus for folder in folders))
-    fetched: dict[str, Step] = {}
+    fetched: dict[str, EstimatedRun] = {}
     for step in (
         *(step for cell in cells for step in _dataset(cell)),
         *(_source(table, corpus) for corpus in searched),
@@ -153,7 +153,7 @@ def steps_of(
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
     evaluated = [_evaluation(table, some, costs, command) for some in by_model.values()]
-    page = Step(
+    page = EstimatedRun(
         title="write the table",
         command=[*command, *_selection(table, cells)],
         after=[step.title for step in evaluated],
@@ -167,9 +167,9 @@ def _indexes(table: PaperTable, cell: Evaluated) -> list[str]:
     return [folder for folder in indexes_of(cell.options) if folder in table.indexes]
 
 
-def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> Step:
+def _fetch(kind: str, name: str, release: Release, files: Iterable[File], options: Sequence[str] = ()) -> EstimatedRun:
     files = list(files)
-    return Step(
+    return EstimatedRun(
         title=" ".join(["fetch", kind, name, *options[1::2]]),
         command=["notewriter", "fetch", kind, name, *options],
         result=[str(release.folder / file.here) for file in files],
@@ -177,21 +177,21 @@ def _fetch(kind: str, name: str, release: Release, files: Iterable[File], option
     )
 
 
-def _dataset(cell: Evaluated) -> Iterator[Step]:
+def _dataset(cell: Evaluated) -> Iterator[EstimatedRun]:
     """The questions of a cell; nothing where they are in a file of the user's."""
     name, split = cell.options["dataset"], cell.options.get("split")
     if "path" not in cell.options:
         yield _questions(name, split)
 
 
-def _questions(name: str, split: str | None) -> Step:
+def _questions(name: str, split: str | None) -> EstimatedRun:
     release = BENCHMARKS[name].source
     assert release is not None
     split = split or release.splits[0]
     return _fetch("dataset", name, release, release.of_split(split), ["--split", split])
 
 
-def _source(table: PaperTable, name: str) -> Step:
+def _source(table: PaperTable, name: str) -> EstimatedRun:
     """The documents of a corpus."""
     corpus = table.file.corpora[name]
     if corpus.dataset:
@@ -201,12 +201,12 @@ def _source(table: PaperTable, name: str) -> Step:
     return _fetch("corpus", source, release, release.files)
 
 
-def _vectors(name: str) -> Step:
+def _vectors(name: str) -> EstimatedRun:
     release = choose("index", name, INDEXES)
     return _fetch("index", name, release, release.files)
 
 
-def _models(table: PaperTable, cell: Evaluated) -> Iterator[Step]:
+def _models(table: PaperTable, cell: Evaluated) -> Iterator[EstimatedRun]:
     """The encoders, rerankers and served models of a cell, as far as they are on the Hub."""
     encoders = [table.indexes[folder].encoder for folder in _indexes(table, cell)]
     rerankers = [part.get("rerank") for part in cell.options.get("retriever") or []]
@@ -220,7 +220,7 @@ def _models(table: PaperTable, cell: Evaluated) -> Iterator[Step]:
         sizes[name] = 2 * billions if billions else None
     for name, gigabytes in sizes.items():
         if is_hub_id(name):
-            yield Step(
+            yield EstimatedRun(
                 title=f"fetch model {name}",
                 command=["notewriter", "fetch", "model", name],
                 result=_cached(name),
@@ -278,7 +278,7 @@ def _passages(table: PaperTable, name: str) -> int:
     return PUBLISHED[name].documents
 
 
-def _corpus(table: PaperTable, name: str) -> Step:
+def _corpus(table: PaperTable, name: str) -> EstimatedRun:
     corpus, folder = table.file.corpora[name], f"{table.corpora_folder}/{name}"
     words = _passages(table, name) * corpus.words
     command = ["notewriter", "corpus", "--source", corpus.source or name]
@@ -286,7 +286,7 @@ def _corpus(table: PaperTable, name: str) -> Step:
         command += ["--dataset", corpus.dataset]
     given = {"--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
     command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
-    return Step(
+    return EstimatedRun(
         title=f"make corpus {name}",
         command=[*command, "--output_dir", folder],
         after=[_source(table, name).title],
@@ -297,7 +297,7 @@ def _corpus(table: PaperTable, name: str) -> Step:
     )
 
 
-def _index(table: PaperTable, folder: str) -> Step:
+def _index(table: PaperTable, folder: str) -> EstimatedRun:
     index = table.indexes[folder]
     passages, words = _passages(table, index.corpus), table.file.corpora[index.corpus].words
     command = [
@@ -328,7 +328,7 @@ def _index(table: PaperTable, folder: str) -> Step:
             hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, billions) / 3600
             needs = Needs(gpus=8 if hours > 8 else 1)
             hours /= needs.gpus
-    return Step(
+    return EstimatedRun(
         title=f"index {Path(folder).name}",
         command=command,
         after=after,
@@ -341,7 +341,7 @@ def _index(table: PaperTable, folder: str) -> Step:
 
 def _evaluation(
     table: PaperTable, cells: Sequence[Evaluated], costs: Mapping[str, CellCost], command: Sequence[str]
-) -> Step:
+) -> EstimatedRun:
     """The cells of one model, which share a server."""
     needed = [step.title for cell in cells for step in (*_dataset(cell), *_models(table, cell))]
     needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(table, cell)]
@@ -356,7 +356,7 @@ def _evaluation(
     paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
     # With a judgement begun, nothing but its command tells whether it is finished.
     results = [] if any(cell.judge for cell in cells) else cells
-    return Step(
+    return EstimatedRun(
         title=f"evaluate {cells[0].model}",
         command=[*command, *_selection(table, cells), "--page", "false"],
         after=list(dict.fromkeys(needed)),
@@ -386,7 +386,7 @@ def _patterns(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
     return names
 
 
-def plan(steps: Sequence[Step]) -> Table:
+def plan(steps: Sequence[EstimatedRun]) -> Table:
     """The steps with what each takes, as a table."""
     header = ["step", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
     rows = [
@@ -405,7 +405,7 @@ def plan(steps: Sequence[Step]) -> Table:
     return "", header, rows
 
 
-def sums(steps: Sequence[Step]) -> str:
+def sums(steps: Sequence[EstimatedRun]) -> str:
     """What the steps that are not finished take together, a line each."""
     left = [step for step in steps if not step.is_finished]
     # Two steps may need one file.

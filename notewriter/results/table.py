@@ -39,7 +39,7 @@ from notewriter.pages.tables import aligned
 from notewriter.results.cells import check_searched, run_cells
 from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
-from notewriter.results.experiment_page import PageArguments, write_page
+from notewriter.results.experiment_page import ExperimentArguments, write_page
 from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table, roles_of
 from notewriter.results.steps import plan, steps_of, sums
 from notewriter.results.table_page import check_metrics, write_table
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
         TableArguments,
         PaperArguments,
         Substitutes,
-        PageArguments,
+        ExperimentArguments,
         ResumeArguments,
         DryRunArguments,
     )
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> None:
     else:
         _refuse(
             options,
-            [each.name for each in fields(PageArguments)],
+            [each.name for each in fields(ExperimentArguments)],
             f"{arguments.file} is a paper's table",
         )
         if arguments.make:
@@ -142,7 +142,7 @@ def _refuse(options: Sequence[str], names: Sequence[str], why: str) -> None:
         raise UserError(f"--{without_use[0]} has no effect: {why}")
 
 
-def _experiment(arguments: TableArguments, own: PageArguments, dry: DryRunArguments, command: list[str]) -> None:
+def _experiment(arguments: TableArguments, own: ExperimentArguments, dry: DryRunArguments, command: list[str]) -> None:
     changes = changes_of(arguments.set)
     experiment, pipeline = read_experiment(Path(arguments.file), arguments.output_dir, changes, own.rows)
     if dry.dry_run:

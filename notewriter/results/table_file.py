@@ -69,7 +69,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Searched:
+class TableIndex:
     """An index of a table.
 
     Args:
@@ -91,7 +91,7 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderSize:
     """An encoder or a reranker, for estimates: its parameters in billions, and what is downloaded in gigabytes."""
 
     billions: float
@@ -149,8 +149,8 @@ class TableFile:
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
         settings: name -> options; what a row changes.
         corpora: name -> how the corpus is made (`Corpus`).
-        indexes: folder -> what it has (`Searched`); another corpus is marked in the table.
-        encoders: hub id -> its size (`Encoder`).
+        indexes: folder -> what it has (`TableIndex`); another corpus is marked in the table.
+        encoders: hub id -> its size (`EncoderSize`).
         variables: name -> value; null for one that has to be given.
         place: the table or section of the paper that has the published values; None where the text has none.
         metrics: what is shown; default: what the paper reports at `place`, or else the scores of the metric family.
@@ -172,8 +172,8 @@ class TableFile:
     methods: dict[str, Options] = field(default_factory=dict)
     settings: dict[str, Options] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
-    indexes: dict[str, Searched] = field(default_factory=dict)
-    encoders: dict[str, Encoder] = field(default_factory=dict)
+    indexes: dict[str, TableIndex] = field(default_factory=dict)
+    encoders: dict[str, EncoderSize] = field(default_factory=dict)
     variables: dict[str, Value] = field(default_factory=dict)
     place: Text | None = None
     metrics: list[str] = field(default_factory=list)

@@ -51,7 +51,7 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QuestionTrace:
     """What a run did on a question; `steps` is None where there is no trace."""
 
     question_id: str
@@ -94,20 +94,20 @@ def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
         yield chunk
 
 
-def _outcomes(run: Run) -> Iterator[Outcome]:
+def _outcomes(run: Run) -> Iterator[QuestionTrace]:
     """A run's outcomes in the order of its traces; predictions without a trace come last."""
     seen = set()
     for trace in read_traces(run.folder / "traces.jsonl"):
         seen.add(trace.question_id)
         if prediction := run.predictions.get(trace.question_id):
             error = prediction.error or trace.error
-            yield Outcome(trace.question_id, prediction.prediction, prediction.note, error, trace.steps)
+            yield QuestionTrace(trace.question_id, prediction.prediction, prediction.note, error, trace.steps)
     for id, prediction in run.predictions.items():
         if id not in seen:
-            yield Outcome(id, prediction.prediction, prediction.note, prediction.error, None)
+            yield QuestionTrace(id, prediction.prediction, prediction.note, prediction.error, None)
 
 
-def _shown(outcome: Outcome) -> dict[str, object]:
+def _shown(outcome: QuestionTrace) -> dict[str, object]:
     """An outcome without its prompts."""
     steps = None
     if outcome.steps is not None:
@@ -159,7 +159,7 @@ def note_before(messages: Sequence[Message], notes: Sequence[str]) -> int:
     return used[-1] if used else len(notes) - 1
 
 
-def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
+def _prompts(outcome: QuestionTrace, numbers: dict[str, int]) -> dict[str, object]:
     """An outcome's prompts as numbers of pieces, and in `pieces` those that its block did not have before.
 
     A trace sends its passages and notes several times, and all traces the same instructions, farther apart than a

@@ -7,7 +7,7 @@ import pytest
 
 from notewriter.results.cells import corpus_of, other_corpus
 from notewriter.results.paper_table import Evaluated
-from notewriter.results.table_file import Model, Searched
+from notewriter.results.table_file import Model, TableIndex
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def cell(searched, **options):
     return Evaluated(*names, options, Model({}), None, searched)
 
 
-IRCOT = Searched("ircot-hotpotqa")
+IRCOT = TableIndex("ircot-hotpotqa")
 
 
 def test_repeated_paragraphs_that_are_in_the_index_once_make_no_other_corpus(index):
@@ -41,12 +41,12 @@ def test_repeated_paragraphs_that_are_in_the_index_once_make_no_other_corpus(ind
 
 def test_a_dense_index_is_known_by_the_name_of_its_encoder(index):
     folder = index("dense", 5_233_329, kind="dense", encoder="/models/bge-base-en-v1.5")
-    assert other_corpus(cell(Searched("ircot-hotpotqa", "BAAI/bge-base-en-v1.5"), index=[folder])) == ""
+    assert other_corpus(cell(TableIndex("ircot-hotpotqa", "BAAI/bge-base-en-v1.5"), index=[folder])) == ""
     assert other_corpus(cell(IRCOT, retriever=[{"index": folder}])) == "another retriever: bge-base-en-v1.5"
 
 
 def test_a_corpus_of_unknown_size_has_a_retriever(index):
-    searched = Searched("rearag-musique", "BAAI/bge-base-en-v1.5")
+    searched = TableIndex("rearag-musique", "BAAI/bge-base-en-v1.5")
     folder = index("documents", 7, kind="dense", encoder="BAAI/bge-base-en-v1.5")
     chain = [{"documents": folder}, {"within": "per_question.jsonl"}]
     assert other_corpus(cell(searched, retriever=chain)) == ""

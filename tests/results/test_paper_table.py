@@ -15,7 +15,7 @@ from notewriter.results.measures import measure
 from notewriter.results.paper_table import Substitutes, indexes_of, read_table
 from notewriter.results.paper_values import PAPERS, published_rows
 from notewriter.results.steps import steps_of
-from notewriter.results.table_file import Corpus, Encoder, Model, Row, Searched, TableFile
+from notewriter.results.table_file import Corpus, EncoderSize, Model, Row, TableFile, TableIndex
 from notewriter.results.table_page import check_metrics, columns, published_of, scored_by
 
 ROOT = Path(__file__).parents[2]
@@ -320,7 +320,9 @@ def test_the_page_lists_the_keys_of_a_table_file():
     rows = [line.split(" | ", 1) for line in page.partition("| paper | page |")[0].splitlines() if line[:3] == "| `"]
     keys, meanings = (re.findall(r"`(\w+)`", " ".join(each)) for each in zip(*rows, strict=True))
     assert sorted(keys) == sorted(each.name for each in fields(TableFile))
-    of_entries = {each.name for kind in (Row, Model, Corpus, Searched, Encoder) for each in fields(kind)} - {"options"}
+    of_entries = {each.name for kind in (Row, Model, Corpus, TableIndex, EncoderSize) for each in fields(kind)} - {
+        "options"
+    }
     assert of_entries <= {*meanings}
 
 

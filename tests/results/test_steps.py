@@ -13,7 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.results.cost import CellCost
 from notewriter.results.paper_table import Substitutes, read_table
 from notewriter.results.steps import plan, steps_of, sums
-from notewriter.results.table_file import Corpus, Searched
+from notewriter.results.table_file import Corpus, TableIndex
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
 
@@ -125,7 +125,7 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
 def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())
     corpora = grid.file.corpora | {name: Corpus(**each) for name, each in entries.get("corpora", {}).items()}
-    indexes = {folder: Searched(**each) for folder, each in entries["indexes"].items()}
+    indexes = {folder: TableIndex(**each) for folder, each in entries["indexes"].items()}
     cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
     with pytest.raises(UserError, match=told):
         steps_of(replace(grid, file=replace(grid.file, corpora=corpora), indexes=indexes), [cell], {}, [])
