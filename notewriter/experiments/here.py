@@ -42,6 +42,9 @@ PATIENCE = 300.0
 ATTEMPT = "attempt: "
 """How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
 
+ENDED_WELL = "[ended without an error]"
+"""The last line of the log of a run that has; one without a result has no other sign of it."""
+
 ERROR = re.compile(r"(?:\[\w+\]:)?error: (.*)")
 """A command's error message, also behind the name that torchrun puts before the lines of a rank, `[default0]:`."""
 
@@ -245,6 +248,8 @@ def _run(run: Run, log: Path, servers: Kept, stopping: threading.Event | None = 
                 _end(process.pid)
                 raise
         file.write(printed)
+        if not process.returncode:
+            file.write(f"\n{ENDED_WELL}\n")
     if process.returncode:
         reason = last_error(log) or f"exited with code {process.returncode}"
         raise UserError(f"{run.title}: {reason} (log: {log}); run the same command again to resume")

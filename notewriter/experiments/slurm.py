@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from notewriter.experiments.here import last_error
+from notewriter.experiments.here import ENDED_WELL, last_error, last_line
 from notewriter.experiments.run import Needs, Pipeline, Run, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -205,7 +205,9 @@ def states(pipeline: Pipeline) -> Iterator[State]:
             state = "; ".join(queued)
         elif log.exists():
             error = last_error(log)
-            state = f"failed: {error}" if error else "ended" if not run.results() else "ended without its result"
+            well = not run.results() and last_line(log) == ENDED_WELL
+            ended = "finished" if well else "ended" if not run.results() else "ended without its result"
+            state = f"failed: {error}" if error else ended
         elif mine:
             state = "cancelled before it started"
         yield State(run, state, mine, log)

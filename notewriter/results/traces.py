@@ -9,9 +9,10 @@ from typing import TypeVar
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
 from notewriter.evaluation.catalogue import metric_named
+from notewriter.evaluation.notes import FACTS
 from notewriter.ground.records import Message
 from notewriter.pages import packed
-from notewriter.results.measures import shares
+from notewriter.results.measures import headline, shares
 from notewriter.results.runs import Run
 
 CHUNK = 50
@@ -195,6 +196,7 @@ def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) 
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
         "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
         "chunk": CHUNK,
+        "first": _most_telling(runs, questions),
         "questions": [
             {
                 "id": question.question_id,
@@ -205,6 +207,24 @@ def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) 
             for question in questions
         ],
     }
+
+
+def _most_telling(runs: Sequence[Run], questions: Sequence[Prediction]) -> int:
+    """The question that is open at first: the one on which the last run differs most from the first, by what is told.
+
+    Of a run alone it is the one that it did best on.
+    """
+    name = next((each for each in (FACTS, headline(runs)) if each and each in shares(runs)), None)
+
+    def told(run: Run, question: Prediction) -> float:
+        prediction = _same_question(run, question)
+        return prediction.scores.get(name, 0.0) if prediction and name else 0.0
+
+    def difference(number: int) -> float:
+        before = told(runs[0], questions[number]) if len(runs) > 1 else 0.0
+        return abs(told(runs[-1], questions[number]) - before)
+
+    return max(range(len(questions)), key=difference, default=-1)
 
 
 def _result(run: Run, number: int, question: Prediction, traces: Traces) -> dict[str, object] | None:

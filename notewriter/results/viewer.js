@@ -197,7 +197,7 @@ function options(id, entries) {
   byId(id).addEventListener("change", refresh);
 }
 unpack("index").then((index) => {
-  ({ runs, metrics, questions, chunk } = index);
+  ({ runs, metrics, questions, chunk, first: selected } = index);
   options("show", Object.entries(FILTERS).filter(([, filter]) => runs.length > 1 || !filter.paired).map(([name, filter]) => [name, filter.label]));
   options("run", runs.map((run, index) => [index, `in ${run.label}`]));
   options("metric", metrics.map((metric) => [metric.name, `by ${metric.label}`]));

@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from notewriter.experiments import here, pipeline
+from notewriter.experiments import here, pipeline, slurm
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import Needs, Pipeline, Run
 from notewriter.ground.errors import UserError
@@ -385,3 +385,11 @@ def test_the_last_line_of_a_log_is_the_last_state_of_its_bar(tmp_path):
 def test_a_cluster_decides_itself_how_many_run_side_by_side():
     with pytest.raises(UserError, match="at_once: is for this machine"):
         pipeline.main(["pipelines/quickstart", "--on", "slurm", "--at_once", "2"])
+
+
+def test_a_run_without_a_result_is_finished_where_its_log_ends_well(tmp_path):
+    runs = [Run("compare", python("print('better')")), Run("fail", python("print('worse'); exit(1)"))]
+    pipeline = Pipeline(str(tmp_path / "run"), runs)
+    with pytest.raises(UserError, match="fail: exited with code 1"):
+        here.run_here(pipeline)
+    assert {each.run.title: each.state for each in slurm.states(pipeline)} == {"compare": "finished", "fail": "ended"}

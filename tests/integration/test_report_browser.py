@@ -241,8 +241,9 @@ def test_search_looks_into_questions_answers_and_notes(browser):
 
 
 def test_keys_walk_through_the_list_and_reach_the_search(browser):
-    body = browser.find_element("tag name", "body")
     assert texts(browser, '[aria-selected="true"] .text') == texts(browser, "#detail h3")
+    find(browser, "#questions li")[0].click()
+    body = browser.find_element("tag name", "body")
     for key, place in [("j", 1), ("j", 2), ("k", 1), ("k", 0), ("k", 0)]:
         body.send_keys(key)
         assert browser.find_element("css selector", '[aria-selected="true"]').get_attribute("data-index") == str(place)

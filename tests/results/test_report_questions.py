@@ -28,6 +28,22 @@ def test_the_index_tells_of_each_question_what_the_list_and_its_filters_need(wri
     ]
 
 
+def test_the_question_that_is_open_at_first_is_the_one_on_which_the_runs_differ_most(write_run, tmp_path):
+    folders = [
+        write_run(tmp_path / name, dict(zip("abc", scores, strict=True)))
+        for name, scores in (("before", (0.5, 0.0, 0.9)), ("after", (0.5, 0.7, 1.0)))
+    ]
+
+    def first(*chosen):
+        runs = read_runs(chosen)
+        questions = questions_of(runs)
+        return questions[index(runs, questions, pack(runs, 10**6))["first"]].question_id
+
+    assert first(*folders) == "b"
+    # Of one run it is the one that it did best on.
+    assert first(folders[0]) == "c"
+
+
 def test_one_id_with_two_questions_is_two_questions(write_run, tmp_path):
     runs = read_runs(
         [write_run(tmp_path / "one", {"a": 0.0}), write_run(tmp_path / "other", {"a": 1.0}, question="Where?")]
