@@ -172,6 +172,19 @@ def test_it_goes_from_questions_to_a_page_that_begins_with_its_primary_tests(exp
     assert [line for line in beside.splitlines() if "best control (" in line and "| 2 x 4 |" in line]
 
 
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Trainings run in this process, which has the libraries at hand."""
+
+    def launch(argv):
+        module, *options = argv[argv.index("--module") + 1 :]
+        importlib.import_module(module).main([*options, "--save_strategy", "no"])
+
+    monkeypatch.setattr(train, "launch", launch)
+    # What it would preload is for processes that it starts, and not for those of later tests.
+    monkeypatch.setattr(train, "find_library", lambda name: None)
+
+
 MORE_SETS = ("choice", "choice_hotpotqa", "2wikimultihopqa", "hotpotqa")
 MORE_ARMS = ("sft_once", "sft_twice", "reference", "whole_facts")
 
@@ -210,39 +223,38 @@ def run_more(file, do_training):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("served", [student], indirect=True)
-def test_with_more_questions_every_arm_goes_from_questions_to_a_page(more, served, tmp_path, monkeypatch):
+def test_with_more_questions_every_arm_is_trained_and_has_its_tests_on_the_page(
+    more, served, tiny_model, in_this_process, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base/config.json").write_text("{}")
-    run_more(more, trained)
+    content = yaml.safe_load(more.read_text())
+    ratios = {"beside_more": 0.4, "beside_pairs": 0.25}
+    content["variables"] |= {"model_dir": str(tiny_model), "steps": 1, **ratios}
+    more.write_text(yaml.safe_dump(content))
+    run_more(more, train.main)
     table.main([str(more), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
     tests = [line for line in page[: page.index("## Scores")].splitlines() if "→" in line]
     assert len(tests) == 12 and not any("not run" in line for line in tests)
     assert all("| 1 x 4 |" in line for line in tests)
     assert "## Against the best control" in page and "minus that of the highest control on the set" in page
-    # What the new judge has paid for is a whole fact that the other side lacks.
-    for pairs in ("reference", "whole_facts"):
-        folder = tmp_path / f"run/seed-1/{pairs}/pairs-1"
-        assert {each.name for each in folder.iterdir()} == {"2wikimultihopqa", "hotpotqa_more"}
+    for arm, rounds in (
+        ("sft_once", []),
+        ("sft_twice", []),
+        *((each, ["round-1", "round-2"]) for each in MORE_ARMS[2:]),
+    ):
+        way = origins_of(Path(f"run/seed-1/{arm}/hotpotqa"))
+        assert [folder.name for folder in way.trainings] == ["checkpoint", "checkpoint-2", "checkpoint", *rounds]
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("served", [student], indirect=True)
-def test_its_trainings_start_from_one_another(experiment, served, tiny_model, tmp_path, monkeypatch):
+def test_its_trainings_start_from_one_another(experiment, served, tiny_model, in_this_process, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = yaml.safe_load(experiment.read_text())
     content["variables"] |= {"model_dir": str(tiny_model), "steps": 1}
     experiment.write_text(yaml.safe_dump(content))
 
-    def launch(argv):
-        """In this process, which has the libraries at hand."""
-        module, *options = argv[argv.index("--module") + 1 :]
-        importlib.import_module(module).main([*options, "--save_strategy", "no"])
-
-    monkeypatch.setattr(train, "launch", launch)
-    # What it would preload is for processes that it starts, and not for those of later tests.
-    monkeypatch.setattr(train, "find_library", lambda name: None)
     run_commands(experiment, "1", ("sft_400$", "sft_400 ", "rejection", "reference"), train.main)
     table.main([str(experiment), "--output", "page.md"])
     page = (tmp_path / "page.md").read_text()
