@@ -278,8 +278,6 @@ class _Reader:
     def _judge(self, place: str, variables: Variables) -> TableJudge | None:
         """The judge of a cell; None where nothing is judged."""
         file, here = self.file, f"{self.path}: judge"
-        if not file.judgements:
-            return None
         for each in file.judgements:
             choose("judgement", each, JUDGEMENTS)
         name = filled(file.judge_model, variables, f"{here}_model") if file.judge_model else ""
@@ -287,6 +285,8 @@ class _Reader:
         if name:
             of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
             entry = self._entry(place, "model", name, file.models) | of_the_judge
+        if not file.judgements:
+            return None
         if not entry:
             raise UserError(f"{self.path}: judgements: there is no judge; add one")
         plays = _as_model(here, entry)
