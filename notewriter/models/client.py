@@ -228,8 +228,12 @@ class Client:
             return completion
         if ends_opened_thought(completion.text):
             self._opens_thoughts = True
+        if messages[-1]["content"] == TRIAL:
+            if completion.finish_reason == "stop" and self._opens_thoughts is None:
+                self._opens_thoughts = False
+            return completion
         # By its limit, or by a stop string that was meant for the reply.
-        cut = completion.finish_reason == "length" or sampling.stop
+        cut = completion.finish_reason == "length" or (sampling.stop and "stop" in self.endpoint.names)
         if cut and completion.text and is_unmarked(completion.text) and await self._opens(call):
             return replace(completion, text="", thought=completion.text)
         return completion
@@ -531,8 +535,9 @@ class Client:
             completion = read(reply, call.messages, sampling, seconds)
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
-        if "stop" not in self.endpoint.names:
-            completion = stopped(completion, sampling.stop)
+        # Some servers leave a stop string in the reply, or take no notice of it. What is continued may be repeated.
+        if not sampling.continues or "stop" not in self.endpoint.names:
+            completion = stopped(completion, sampling)
         if sampling.logprobs and completion.tokens is None:
             raise RequestRefused(f"{self.endpoint.base_url}: returns no log-probabilities; use vLLM, which does")
         if not counts_tokens(reply):

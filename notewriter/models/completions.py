@@ -13,6 +13,7 @@ from notewriter.ground.records import Completion, Message, Sampling
 from notewriter.ground.text import without_surrogates
 from notewriter.models.connection import UnreadableReply
 from notewriter.models.prices import tokens_in
+from notewriter.models.thoughts import after_thinking
 
 if TYPE_CHECKING:
     import openai
@@ -319,10 +320,15 @@ def _count(value: Any) -> int:
     return number
 
 
-def stopped(completion: Completion, stops: Sequence[str]) -> Completion:
-    """A completion as if the server had ended it before the first of these strings."""
-    end = min((place for stop in stops if (place := completion.text.find(stop)) >= 0), default=None)
-    return completion if end is None else replace(completion, text=completion.text[:end], finish_reason="stop")
+def stopped(completion: Completion, sampling: Sampling) -> Completion:
+    """A completion as if the server had ended it before the first stop string, after any thought.
+
+    A text that is continued is ended within a thought, too.
+    """
+    text, said = completion.text, after_thinking(completion.text)
+    begin = 0 if sampling.continues else text.rfind(said) if said else len(text)
+    end = min((place for stop in sampling.stop if (place := text.find(stop, begin)) >= 0), default=None)
+    return completion if end is None else replace(completion, text=text[:end], finish_reason="stop")
 
 
 _Scored = tuple[list[tuple[str, float]] | None, list[dict[str, float]] | None]

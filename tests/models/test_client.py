@@ -639,3 +639,20 @@ async def test_a_stop_string_may_end_a_thought_that_the_template_began(connect, 
     assert (stopped.text, stopped.thought, stopped.finish_reason) == (text, "" if text else "Mira or Osk", "stop")
     # Where nothing may have ended it early nothing is asked.
     assert len(endpoint.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("Action: search[Osk]\nObservation", "Action: search[Osk]"),
+        ("Action: search[Osk]\nObservation: a town.\nAction: finish", "Action: search[Osk]"),
+        ("<think>A\nObservation?</think>Mira\nObservation: no.", "<think>A\nObservation?</think>Mira"),
+        ("<think>A\nObservation?", "<think>A\nObservation?"),
+    ],
+)
+async def test_a_stop_string_that_a_server_leaves_is_no_part_of_the_reply(connect, reply, text):
+    with fake_endpoint(lambda request: reply) as endpoint:
+        client = connect(endpoint.base_url)
+        stopped = await client.complete(chat("Who?"), replace(SAMPLING, stop=("\nObservation",)))
+        whole = await client.complete(chat("Who?"), SAMPLING)
+    assert (stopped.text, whole.text) == (text, reply)

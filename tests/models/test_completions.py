@@ -58,7 +58,7 @@ async def test_where_it_stops_and_what_json_it_writes_is_asked_of_the_server(con
     with fake_endpoint() as endpoint:
         await connect(endpoint.base_url).complete(chat("Judge"), replace(SAMPLING, stop=("###",), json_schema=schema))
         await connect(endpoint.base_url).complete(chat("Judge"), SAMPLING)
-    bound, free = endpoint.requests
+    bound, *_, free = endpoint.requests
     assert bound["stop"] == ["###"]
     assert bound["response_format"]["type"] == "json_schema"
     assert bound["response_format"]["json_schema"]["schema"] == schema
