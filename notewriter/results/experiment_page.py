@@ -119,7 +119,7 @@ def _how_far(experiment: Experiment, command: list[str]) -> str:
     return (
         f"Written from {' and '.join(read)} by `{shlex.join(command)}`; no number below is typed by hand. "
         f"{len(runs)} of {len(experiment.planned)} evaluations are finished."
-    ) + (f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if runs and missing else "")
+    ) + (f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if missing else "")
 
 
 def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]:
