@@ -99,8 +99,8 @@ notewriter {__version__}: train local models to write notes for retrieval-augmen
   notewriter doctor            what this machine is, and what is missing or wrong
   notewriter quickstart        the whole pipeline on a generated world, in minutes, with a report
 
-On a corpus of your own, the README has every line:
-  notewriter index --path corpus.jsonl --index runs/index
+On documents of your own:
+  notewriter pipeline pipelines/own    asks for them, says what it takes, trains, says whether it helped
   notewriter pairs --help      preference pairs; --dry_run true says what they would cost
   notewriter fetch recipe      configurations for --config
   notewriter --help            all commands, in the order in which they are used

@@ -86,7 +86,8 @@ def main(argv: list[str]) -> None:
     if len(questions) < arguments.questions:
         raise UserError(f"{arguments.path}: gives {len(questions)} questions of this kind; lower --questions")
     jsonl.write(arguments.output, (asdict(question) for question in questions.values()))
-    sys.stdout.write(f"{arguments.output}: {len(questions)} questions; {WARNING}\n")
+    warning = f"; {WARNING}" if questions else ""
+    sys.stdout.write(f"{arguments.output}: {len(questions)} questions{warning}\n")
 
 
 class Sentence(NamedTuple):

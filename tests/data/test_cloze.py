@@ -133,6 +133,13 @@ def test_made_questions_come_with_a_warning(tmp_path, capsys):
     assert "5 questions; they have words of their evidence, so that scores on them flatter" in capsys.readouterr().out
 
 
+def test_no_questions_are_an_empty_file_without_a_warning(tmp_path, capsys):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "title": "Fulda", "text": "A river."}\n')
+    cloze.main(["--path", f"{tmp_path}/corpus.jsonl", "--questions", "0", "--output", f"{tmp_path}/made.jsonl"])
+    assert capsys.readouterr().out == f"{tmp_path}/made.jsonl: 0 questions\n"
+    assert not (tmp_path / "made.jsonl").read_text()
+
+
 def test_words_of_scripts_without_spaces_make_questions_too():
     mill = Passage("1", "石桥手册 > 水车", "塞恩水车由米拉在阿维尔河边建造。它在春天磨麦子和黑米。")
     press = Passage("2", "石桥手册 > 油坊", "油坊的横梁来自海边的老船。工人每年冬天更换绳索。")
