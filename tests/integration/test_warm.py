@@ -13,8 +13,8 @@ pytestmark = pytest.mark.integration
 
 SCRIPT = """
 import json, os, signal, sys, time
-print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["OWN"], "colorsys" in sys.modules]), flush=True)
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ["OWN"], "colorsys" in sys.modules]), flush=True)
 time.sleep(float(sys.argv[1]))
 sys.exit("it went wrong")
 """

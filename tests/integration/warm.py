@@ -63,6 +63,8 @@ def program_of(address: str) -> list[str]:
 
 def ask(address: str, argv: list[str]) -> int:
     """Have a command done by the server; returns its exit code, which is minus the signal that ended it."""
+    # One that comes before the fork is known waits until it is.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(address)
         request = json.dumps({"argv": argv, "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
@@ -74,6 +76,7 @@ def ask(address: str, argv: list[str]) -> int:
             pid = int(server.recv(64))
         for number in FORWARDED:
             signal.signal(number, lambda received, _: os.kill(pid, received))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         return int(server.recv(64))
 
 
