@@ -107,7 +107,7 @@ class ScriptedRollout(Rollout):
 
     @property
     def roles(self) -> dict[str, str]:
-        """Who plays each stage."""
+        """The role of each stage."""
         return {stage: role for stage, role, _ in self.calls}
 
     def variables(self, stage: str) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 @dataclass
 class AppArguments:
-    """Where the page listens, who judges, and who answers beside the first."""
+    """The page's address, its judge's name, and the second method to ask."""
 
     judge_name: str | None = field(
         default=None, metadata={"help": "who judges by hand; the answers are kept in LABELS/NAME.jsonl"}

@@ -47,7 +47,7 @@ QUIET = 5.0
 
 @dataclass(frozen=True)
 class Answerer:
-    """Who answers: a method with its models.
+    """A method with its models, to put questions to.
 
     Args:
         name: what tells it from the other.
@@ -182,7 +182,7 @@ async def events(
     blind: bool = False,
     running: set[asyncio.Task[Event]] | None = None,
 ) -> AsyncIterator[Event]:
-    """What a page shows of an answer: an event for each step as it is finished, then one of the answer or the error.
+    """The events of an answer: one for each step as it is finished, then the answer or the error.
 
     While no step is finished an event says every `QUIET` seconds what is waited for. The rollout ends where nobody
     reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing says which method or
@@ -234,7 +234,7 @@ async def events(
 
 
 def _waited_for(resources: Resources, seconds: float, blind: bool) -> str:
-    """What an answer waits for, in words."""
+    """The thing that an answer waits for, in words."""
     waiting = next((client.waiting for client in resources.clients.values() if client.waiting), "")
     if waiting and blind:
         # It has the address.

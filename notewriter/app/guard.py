@@ -1,4 +1,4 @@
-"""Who may use the page: the person with the token, from this machine, and no other web page in their browser.
+"""The page's guard: it lets in the person with the token, from this machine, and no other web page in their browser.
 
 The token keeps other users out; `ground.loopback`, and the cookie's SameSite, keep out other pages of the browser.
 """
@@ -54,7 +54,7 @@ class Guard:
         return await app(scope, receive, send_guarded)
 
     def _refusal_or_login(self, request: Request) -> Response | None:
-        """Why a request goes no further; None where it does."""
+        """The reason why a request is refused, or None."""
         if request.headers.get("host", "") not in self.hosts:
             return _refuse("this page answers to 127.0.0.1 and localhost only")
         if is_of_a_page(request.headers):

@@ -42,7 +42,7 @@ class Judging:
 
     @property
     def done(self) -> int:
-        """How many of the items have a label."""
+        """The number of items with a label."""
         return sum(item.id in self.labels for item in self.items)
 
     @property

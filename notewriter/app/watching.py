@@ -29,7 +29,7 @@ from notewriter.training.publishing.curves import curves, newest_log
 PATH = "/watch"
 
 RESULT_FILES = {RESULTS[command][1] for command in ("index", "pairs", "train", "evaluate")}
-"""Files of which each is the last one that some command writes into a run folder."""
+"""The last files that the commands write into their run folders."""
 
 CHARTS = ("training", "scores")
 
@@ -44,7 +44,7 @@ DEPTH = 3
 
 @dataclass(frozen=True)
 class Watched:
-    """What the page shows of a run.
+    """The state of a run, for the page.
 
     Args:
         title: its name.
@@ -62,7 +62,7 @@ class Watched:
 
 
 class Watching:
-    """What is watched: files of pipelines, and folders of runs or above them."""
+    """The watched places: pipeline files, and folders of runs or above them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """Read the pipelines.
@@ -135,13 +135,13 @@ class Watching:
 
 
 class LineCounts:
-    """Counts the lines of growing files, of which only what is new is read."""
+    """A counter of the lines of growing files; it reads only their new parts."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[int, int]] = {}
 
     def of(self, path: Path) -> int:
-        """How many whole lines a file has."""
+        """The number of whole lines in a file."""
         place, count = self._known.get(path, (0, 0))
         with open(path, "rb") as file:
             if place > file.seek(0, os.SEEK_END):
@@ -169,7 +169,7 @@ def _run_folders(above: Path) -> Iterator[Path]:
 
 
 def _done(folder: Path, lines: LineCounts) -> int | None:
-    """How many questions are in a run's journal; None where it has none yet."""
+    """The number of questions in a run's journal; None where it has none yet."""
     return next((lines.of(path) for name in JOURNALS if (path := folder / name).is_file()), None)
 
 
@@ -217,7 +217,7 @@ def _paid(folder: Path, lines: LineCounts) -> Iterator[str]:
 
 
 def _to_come(folder: Path, lines: LineCounts) -> Iterator[str]:
-    """What is left of a dry run's estimate."""
+    """The remainder of a dry run's estimate."""
     estimate = estimated(folder).get("estimate")
     if estimate and not (folder / "costs.json").is_file():
         left = max(0.0, 1 - (_done(folder, lines) or 0) / estimate["questions"])
@@ -239,7 +239,7 @@ def _chart(folder: Path, name: str) -> bytes:
 
 
 def _ago(path: Path) -> str:
-    """How long ago a file, or the newest file directly in a folder, was written."""
+    """The age of a file, or of the newest file directly in a folder."""
     files = [path, *(path.iterdir() if path.is_dir() else ())]
     seconds = max(0.0, time.time() - max(map(_written, files)))
     for unit, size in (("s", 60), ("min", 60), ("h", 24)):
@@ -250,7 +250,7 @@ def _ago(path: Path) -> str:
 
 
 def _written(path: Path) -> float:
-    """When a file was written, in seconds since the epoch; 0 if it has just been renamed or removed."""
+    """The time of a file's last change, in seconds since the epoch; 0 if it has just been renamed or removed."""
     try:
         return path.stat().st_mtime
     except OSError:

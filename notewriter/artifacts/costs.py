@@ -45,7 +45,7 @@ COUNTED = tuple(field.name for field in fields(StageCosts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a run cost.
+    """The cost of a run.
 
     Args:
         stages: `stage (role)` -> sums.

@@ -17,7 +17,7 @@ PREFERENCES: tuple[Preference, ...] = get_args(Preference)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandLabel:
-    """What a person said of two texts.
+    """A person's judgement on two texts.
 
     Args:
         item: identifies the two texts and what they answer (`notewriter.data.by_hand.items`).

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ResumeArguments:
-    """How to resume an earlier run."""
+    """The options for resuming an earlier run."""
 
     retry_errors: bool = field(
         default=False,
@@ -41,7 +41,7 @@ def check_journal(journal: Path, kind: type) -> None:
 
 
 def remaining(journal: Path, questions: Sequence[Question]) -> int:
-    """How many of the questions are missing from a journal."""
+    """The number of questions that a journal lacks."""
     done = {record["question_id"] for _, record in _records(journal)}
     return sum(question.id not in done for question in questions)
 

@@ -27,20 +27,20 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def text(self, decimals: int = 3, sign: str = "") -> str:
-        """As tables show it: `0.500 [0.400, 0.600]`; `sign` is `+` for differences."""
+        """Its form in tables: `0.500 [0.400, 0.600]`; `sign` is `+` for differences."""
         mean, low, high = (f"{each:{sign},.{decimals}f}" for each in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
 
 
 class FewerSearches(TypedDict):
-    """How many answers were right, and how many of these took fewer searches than there are gold documents."""
+    """The number of right answers, and of those among them with fewer searches than gold documents."""
 
     right: int
     fewer: int
 
 
 class CutReplies(TypedDict):
-    """How many replies a stage had, and how many were cut: by `max_tokens`, or before, at the end of the context."""
+    """A stage's number of replies, and of those cut by `max_tokens` or earlier, at the end of the context."""
 
     replies: int
     cut: int

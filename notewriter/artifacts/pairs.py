@@ -18,7 +18,7 @@ Messages = Annotated[list[Message], MinLen(1)]
 
 
 class SideSource(TypedDict, total=False):
-    """Where a side of a pair comes from.
+    """The origin of one side of a pair.
 
     `kind` is `model`, with the sampling that drew it, `gold` (the gold evidence) or `control` (a rule).
     """

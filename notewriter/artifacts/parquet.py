@@ -125,7 +125,7 @@ def read_rows(
 
 
 def _decoder(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes the values of a type, at any depth of which there is JSON; None for one without."""
+    """A function that parses the JSON at any depth of a type's values; None for a type without JSON."""
     if isinstance(kind, pa.JsonType):
         return lambda text: None if text is None else json.loads(text)
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""How artifacts are read, checked (the schema, then every key against the dataclass) and written."""
+"""The reader and writer of artifacts; it checks the schema, then every key against the dataclass."""
 
 import json
 from collections.abc import Mapping

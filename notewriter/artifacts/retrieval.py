@@ -19,7 +19,7 @@ class PartSeconds:
 
 @dataclass(frozen=True)
 class ChainResult:
-    """What a chain found.
+    """The passages that a chain found.
 
     Args:
         measures: measure -> mean with its 95% bootstrap interval over the questions.

@@ -34,7 +34,7 @@ class JudgeAgreement(TypedDict):
 
 
 class UnreadableReplies(TypedDict):
-    """How many of a judge's replies at one prompt could not be parsed."""
+    """The number of a judge's replies at one prompt that could not be parsed."""
 
     stage: str
     replies: int
@@ -58,7 +58,7 @@ class _PairsRollout(TypedDict):
 
 
 class PairsRollout(_PairsRollout, total=False):
-    """What the sampling rollouts of one question yielded and cost.
+    """The yield and cost of one question's sampling rollouts.
 
     `usage` counts every distinct call: candidates, judges, and answers that candidates were rolled forward to.
     `unreadable` is missing in journals of older versions. `refusals`, where there are some, are the endpoint's reasons
@@ -70,7 +70,7 @@ class PairsRollout(_PairsRollout, total=False):
 
 
 class GoldRollout(TypedDict):
-    """What the gold evidence wrote for one question: rows without `dataset`, and the prompts that it could not answer.
+    """The gold evidence's replies for one question: rows without `dataset`, and the prompts without a reply.
 
     `usage` counts every distinct call of the model, which played the other stages and answered these prompts.
     """
@@ -106,5 +106,5 @@ def read_chain_rollouts(journal: Path, questions: Sequence[Question]) -> Iterato
 
 
 def steps_of(record: ChainRollout) -> int:
-    """How many steps a chain has, as its method counted them; 0 in a record that lost the count."""
+    """The number of a chain's steps, as its method counted them; 0 in a record without the count."""
     return int(record["trace"]["counts"].get("steps", 0))

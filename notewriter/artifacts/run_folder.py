@@ -50,7 +50,7 @@ class RunFolder:
 
     @functools.cached_property
     def fingerprints(self) -> dict[str, str]:
-        """What `contents` returns; reads every weight file, once."""
+        """The result of `contents`; reads every weight file, once."""
         return self.contents()
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class RunFolder:
 
 
 class _Settings(TypedDict, total=False):
-    """What others read of a run's configuration, whichever command it is of."""
+    """The part of a run's configuration that other commands read."""
 
     dataset: str
     path: str

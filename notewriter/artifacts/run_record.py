@@ -29,7 +29,7 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "v
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a run was started or resumed with."""
+    """The settings and inputs of a run's start or resumption."""
 
     version: str
     commit: str | None
@@ -66,7 +66,7 @@ def listed(values: Mapping[str, object]) -> str:
 
 
 def start_of(config: Mapping[str, Any], inputs: Mapping[str, str], command: Sequence[str] = ()) -> Start:
-    """What a run with these settings and inputs is started with, here and now, by a command line or (empty) Python."""
+    """The record of a start here and now with these settings and inputs, by a command line or (empty) Python."""
     return Start(
         version=__version__,
         commit=_commit(),
@@ -99,7 +99,7 @@ def read_run_record(folder: Path) -> RunRecord | None:
 
 
 def read_inputs(folder: Path) -> dict[str, str]:
-    """What the run in a folder has read, whenever it was started: `Start.inputs` without files of options.
+    """The inputs of a folder's run over all of its starts: `Start.inputs` without files of options.
 
     Empty where the folder has no record.
 

@@ -32,7 +32,7 @@ class StageYield(TypedDict):
 
 
 class AgreementRate(TypedDict):
-    """How often a judge was asked in two orders, and named the same candidates in both; `rate` is the share."""
+    """The number of a judge's comparisons in two orders, and of those with one outcome in both; `rate` is the share."""
 
     asked: int
     agreed: int
@@ -40,7 +40,7 @@ class AgreementRate(TypedDict):
 
 
 class Shortcut(TypedDict):
-    """In how many pairs a feature is higher on the chosen and on the rejected side, and the share that it predicts."""
+    """The number of pairs with a feature higher on the chosen and on the rejected side, and the share it predicts."""
 
     chosen_higher: int
     rejected_higher: int
@@ -48,7 +48,7 @@ class Shortcut(TypedDict):
 
 
 class Shortcuts(TypedDict):
-    """How well the chosen sides of a stage's pairs are named by something else than what they say.
+    """The shares of a stage's pairs whose chosen side is predicted by something other than its content.
 
     `features` are by name (`notewriter.rollouts.shortcuts`), those that predict most first; `together` is the share of
     pairs of held-out questions that all but those about content predict, None for few pairs.
@@ -144,7 +144,7 @@ class OverlapCheck(TypedDict):
 
 
 class _Statistics(TypedDict):
-    """What the statistics of every dataset have; the dry run's estimate and checks of overlap where there were some."""
+    """The statistics common to all datasets, with the dry run's estimate and the checks of overlap, if any."""
 
     schema: str
     questions: int

@@ -110,7 +110,7 @@ class TraceRecord:
 
 @dataclass(slots=True)
 class Trace:
-    """What the rollout of one question did.
+    """The record of one question's rollout.
 
     Args:
         question_id: the question.
@@ -139,7 +139,7 @@ class Trace:
 
     @property
     def searches(self) -> int:
-        """How many queries were searched for: all retrievals but those that only opened a page."""
+        """The number of searches: all retrievals but those that only opened a page."""
         return len(self.retrievals) - self.counts.get(OPENED_PAGES, 0)
 
     @property

@@ -34,7 +34,7 @@ def run_id(folder: Path) -> str:
 
 @contextlib.contextmanager
 def tracking(names: Sequence[str], folder: Path, settings: Mapping[str, Any]) -> Iterator[Track]:
-    """What sends figures to the trackers of these names, for the run in a folder; without names, nothing is sent.
+    """A sender of figures to the trackers of these names, for the run in a folder; without names it sends nothing.
 
     The run has the folder's name. A tracker that fails later is warned of once, and the run goes on.
 

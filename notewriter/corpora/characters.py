@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 @functools.cache
 def _special() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What is raised, lowered or becomes digits in NFKC, and what it would join to words."""
+    """The characters that NFKC lowers or turns into digits, and that would then join words."""
     kept = "™℠"
     found = {"<super": "", "<sub": "", "": ""}
     for each in map(chr, range(0x80, 0x1FFFF)):

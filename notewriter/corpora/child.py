@@ -25,7 +25,7 @@ _children: list[tuple[Connection, subprocess.Popen[bytes]]] = []
 
 
 def in_child(name: str, function: Callable[..., T], *arguments: Any) -> T:
-    """What a function returns, called in a child process that is killed after `reading.MAX_SECONDS`.
+    """The result of a function in a child process, which is killed after `reading.MAX_SECONDS`.
 
     The child is kept for the next call. It is a process, since a parser in C can be ended in no other way.
 

@@ -56,7 +56,7 @@ MAX_MISSING_SHOWN = 10
 
 @dataclass
 class CorpusArguments:
-    """What to read, and where to write the corpus."""
+    """The options of `notewriter corpus`: documents to read, and a folder for the corpus."""
 
     source: str = field(metadata={"help": f"the kind of documents: {', '.join([*SOURCES, PER_QUESTION])}"})
     output_dir: str = field(metadata={"help": "a folder for corpus.jsonl, manifest.json and skipped.jsonl"})

@@ -49,7 +49,7 @@ def published(source: str, paths: Iterable[Path]) -> Published | None:
 
 
 def difference(distinct: int, repeated: int, size: Published) -> str:
-    """What differs from the published size; empty if nothing does.
+    """The difference from the published size; empty if there is none.
 
     Args:
         distinct: the number of distinct documents.

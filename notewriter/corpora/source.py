@@ -17,7 +17,7 @@ INSTALL = install("corpora")
 
 
 class Origin(TypedDict, total=False):
-    """Where a passage comes from.
+    """The origin of a passage.
 
     `file` or `url` name its document, and `page` is the page on which it begins (of a PDF, from 1). `headings` are the
     headings above it, outermost first. `span` has its start and end in the document's extracted text, in characters.

@@ -38,7 +38,7 @@ _BLOCKS = re.compile("|".join(f".{{1,{BLOCK}}}{end}" for end in _BLOCK_ENDS), re
 
 @dataclass
 class SplitArguments:
-    """How documents become passages."""
+    """The options for splitting documents into passages."""
 
     split: str | None = field(
         default=None,

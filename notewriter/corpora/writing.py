@@ -34,7 +34,7 @@ HOPELESS = 1000
 
 @dataclass
 class Counts:
-    """What a build read and wrote: documents but for repeated ones, passages, and items that could not be used."""
+    """A build's counts: documents but for repeated ones, passages, and items that could not be used."""
 
     documents: int = 0
     repeated: int = 0
@@ -45,7 +45,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Build:
-    """What is built: a source, its paths, and the way to split.
+    """The plan of a corpus: a source, its paths, and the way to split.
 
     With `page_title`, documents that have none are left out, and the passages of the others have it as their title.
     """
@@ -209,6 +209,6 @@ class _Output:
 
 
 def skip_reasons(folder: Path) -> dict[str, int]:
-    """How often each reason occurs in `skipped.jsonl`, most frequent first; what it says of one item is left out."""
+    """The count of each reason in `skipped.jsonl`, most frequent first, without its details on single items."""
     reasons = Counter(str(record["reason"]).partition(" (")[0] for _, record in jsonl.read(folder / SKIPPED))
     return dict(reasons.most_common())

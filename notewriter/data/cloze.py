@@ -58,7 +58,7 @@ WARNING = (
 
 @dataclass
 class ClozeArguments:
-    """What the questions are made of, and how many."""
+    """The options of `notewriter cloze`: the corpus, and the number of questions."""
 
     path: str = field(metadata={"help": "a corpus: JSON Lines of id, title and text, as `notewriter corpus` writes it"})
     output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
@@ -209,7 +209,7 @@ def document_of(passage: Passage) -> str:
 
 
 def _some(words: Sequence[str], rng: random.Random, least: int = 1) -> Sequence[str]:
-    """As many words as `least`, or one or two more, that follow each other."""
+    """A run of `least` words that follow each other, or one or two more."""
     count = rng.randint(least, least + 2)
     start = rng.randrange(max(1, len(words) - count + 1))
     return words[start : start + count]

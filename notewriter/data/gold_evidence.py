@@ -80,7 +80,7 @@ WRITERS: dict[Kind, Callable[[Question, Mapping[str, Any], Search], Awaitable[st
 async def written(
     kind: Kind, question: Question, variables: Mapping[str, Any], search: Search, note_words: int | None = None
 ) -> str | None:
-    """What the gold evidence replies at a stage of this kind; None if it has no reply.
+    """The gold evidence's reply at a stage of this kind; None if it has none.
 
     With `note_words`, a first note goes on with the first sentences of the passages, in the order of the control
     `lead`, as long as whole ones fit. A model that learns the evidence alone stops early, and loses at equal words to
@@ -125,7 +125,7 @@ def at_hand(question: Question, variables: Mapping[str, Any]) -> Question:
 
 
 def reference_score(note: str, question: Question, words: int | None = None) -> float | None:
-    """How much of the evidence a note contains, in [0, 1], by its first `words` words (None: by all of them).
+    """The share of the evidence in a note's first `words` words (None: in all of them), in [0, 1].
 
     The mean of (a) how much of the question's supporting facts they contain and (b) whether they contain one of its
     answers; of those two that there are. None without facts and answers. Within a budget, (a) is the share of the facts

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class HandLabelsArguments:
-    """What is made of the labels."""
+    """The options for using labels by hand."""
 
     output_dir: str | None = field(
         default=None, metadata={"help": "folder to write the labels to as preference pairs, whose judge is `human`"}

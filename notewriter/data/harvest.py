@@ -42,7 +42,7 @@ class Prompt(NamedTuple):
 
 @dataclass
 class Attempt:
-    """What came of a prompt at a trained stage: rows, or the reason why there are none.
+    """The outcome of a prompt at a trained stage: rows, or the reason why there are none.
 
     Args:
         stage: the stage.
@@ -59,7 +59,7 @@ class Attempt:
 
 @dataclass
 class Harvest:
-    """What the rollouts of one question yield and cost.
+    """The yield and cost of one question's rollouts.
 
     Args:
         attempts: one entry per prompt at a trained stage, in the order in which the prompts came up.

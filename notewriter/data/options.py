@@ -37,7 +37,7 @@ class SelectionArguments(QuestionArguments):
 
 @dataclass(kw_only=True)
 class RolloutArguments(SelectionArguments):
-    """How the methods of the trained stages are run."""
+    """The options for running the methods of the trained stages."""
 
     method_options: dict[str, dict[str, Any]] = field(
         default_factory=dict, metadata={"help": "method -> its options, e.g. {deepnote: {max_step: 1, max_failure: 1}}"}
@@ -79,7 +79,7 @@ class GoldArguments(RolloutArguments):
 
 @dataclass(kw_only=True)
 class PairsArguments(ComparisonArguments, RolloutArguments):
-    """What is rolled out, which stages are trained, and who judges them."""
+    """The options of `notewriter pairs`: questions and methods, trained stages, and their judges."""
 
     stages: dict[str, Any] = field(
         metadata={
@@ -135,7 +135,7 @@ class PairsArguments(ComparisonArguments, RolloutArguments):
 
 @dataclass(kw_only=True)
 class ChainsArguments(SelectionArguments):
-    """How the teacher reasons, and which chains are kept."""
+    """The options of `notewriter chains`: the teacher's reasoning, and the filter of its chains."""
 
     reasoning: bool = field(
         default=True,

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 
 class _Row(TypedDict):
-    """What is compared of a row."""
+    """The compared part of a row."""
 
     question_id: str
 

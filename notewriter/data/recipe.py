@@ -1,4 +1,4 @@
-"""What is trained and how, read from the options of `notewriter pairs` and `notewriter gold`."""
+"""The recipe of a dataset, read from the options of `notewriter pairs` and `notewriter gold`."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class PreparedMethod(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is trained, and how its candidates are drawn and judged.
+    """The trained stages, with the sampling and judging of their candidates.
 
     Args:
         stages: the trained stages; where they have no judges, the gold evidence replies.
@@ -207,7 +207,7 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
 
 
 def calls_of(method: Method, options: Mapping[str, Any], stages: Collection[str]) -> dict[str, int] | None:
-    """How often a method calls each of some stages at most; None if one of them does not say."""
+    """The largest number of a method's calls of each of some stages; None if one of them does not say."""
     values = {**method.options, **options}
     calls = {}
     for stage in method.stages:

@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def source(self) -> SideSource:
-        """Where the text comes from, as recorded in a pair."""
+        """The text's origin, as a pair records it."""
         if self.written:
             return {"kind": self.written.kind}
         assert self.sampling
@@ -81,7 +81,7 @@ class SamplingRollout(HarvestRollout):
 
     @property
     def continuations(self) -> int:
-        """How often a candidate is rolled forward."""
+        """The number of continuations of a candidate."""
         return self._recipe.rules.continuations
 
     async def train(self, attempt: Attempt, prompt: Prompt) -> str:
@@ -114,7 +114,7 @@ class SamplingRollout(HarvestRollout):
         return text
 
     def _fault(self, row: Pair, chosen: Candidate, rejected: Candidate) -> str | None:
-        """Why two candidates make no pair; None if they do."""
+        """The reason why two candidates make no pair, or None."""
         if fault := pair_fault(row, chosen.cut):
             return fault
         within = is_within_gap(chosen.text, rejected.text, self._recipe.rules.max_length_gap)

@@ -26,7 +26,7 @@ TEXTS = {"prompt", "chosen", "rejected", "messages", "judge_replies", "judge_ord
 
 @dataclass
 class InspectArguments:
-    """What to show, and where to write the page."""
+    """The options of `notewriter inspect`: the data, and the page's file."""
 
     pairs: str | None = field(default=None, metadata={"help": "a folder written by `notewriter pairs`"})
     chains: str | None = field(default=None, metadata={"help": "a folder of chains, whose rows have `messages`"})
@@ -81,7 +81,7 @@ def _rows(folder: Path, read: Callable[[Path], Iterator[Mapping[str, Any]]]) -> 
 
 
 def _shown(split: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows of a row."""
+    """The shown part of a row."""
     facts = {"split": split} | {key: value for key, value in row.items() if key not in TEXTS}
     sides: dict[str, Any] = {}
     if "chosen" in row:

@@ -1,4 +1,4 @@
-"""Where the evidence of questions stands in a corpus, and which questions cannot be told apart by their documents.
+"""The places of questions' evidence in a corpus, and the groups of questions that share documents.
 
 A supporting fact is found where a passage has its words in a row, whatever stands between them; it is then taken in the
 passage's own characters, since notes of gold evidence are looked for in passages character by character.
@@ -45,7 +45,7 @@ def _word() -> regex.Pattern[str]:
 
 @dataclass
 class Evidence:
-    """Where the evidence and the answers of questions stand in a corpus.
+    """The places of questions' evidence and answers in a corpus.
 
     Args:
         passages: how many passages were read.
@@ -112,7 +112,7 @@ def document_of(record: Mapping[str, Any], id: str) -> str:
 
 
 def check(questions: Sequence[Question], places: Mapping[str, str], evidence: Evidence, path: str) -> list[str]:
-    """What would go wrong with a question file over a corpus, in ten lines at most, with the numbers of its lines.
+    """The faults of a question file over a corpus, in ten lines at most, with the numbers of its lines.
 
     Args:
         questions: the questions.
@@ -158,7 +158,7 @@ def check(questions: Sequence[Question], places: Mapping[str, str], evidence: Ev
 def hold_out(
     questions: Sequence[Question], evidence: Evidence, order: Sequence[int], dev: int
 ) -> tuple[set[int], bool]:
-    """Which questions to hold out: in this order, whole groups that share documents, as many as fit into `dev`.
+    """The questions to hold out: in this order, whole groups that share documents, as many as fit into `dev`.
 
     Where less than half as many can be held out so (one document holds the evidence of nearly all), questions are drawn
     one by one.
@@ -184,7 +184,7 @@ def hold_out(
 
 
 def _together(questions: Sequence[Question], evidence: Evidence, order: Sequence[int]) -> list[list[int]]:
-    """The questions in groups, of which no two share a document or a wording."""
+    """The questions in groups; no two groups share a document or a wording."""
     groups: list[tuple[set[str], list[int]]] = []
     for index in order:
         names, members = {f"document {each}" for each in evidence.of(questions[index])}, [index]
@@ -229,7 +229,7 @@ def _by_key(texts: Iterable[str]) -> dict[tuple[str, ...], list[tuple[str, list[
 def _occurring(
     by_key: Mapping[tuple[str, ...], list[tuple[str, list[str]]]], words: Sequence[str]
 ) -> Iterator[tuple[str, int, int]]:
-    """The texts of which the words occur in a row, with the places of their first and last word."""
+    """The texts whose words occur in a row, with the places of their first and last word."""
     lengths = {len(key) for key in by_key}
     for start in range(len(words)):
         for length in lengths:

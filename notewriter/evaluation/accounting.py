@@ -1,4 +1,4 @@
-"""What runs cost: calls, tokens, seconds and money, by stage and role."""
+"""The cost of runs: calls, tokens, seconds and money, by stage and role."""
 
 from collections import Counter
 from collections.abc import Iterable

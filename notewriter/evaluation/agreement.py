@@ -1,4 +1,4 @@
-"""How far two raters agree: the share of items, and Cohen's kappa, with intervals over questions."""
+"""The agreement of two raters: the share of items, and Cohen's kappa, with intervals over questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESAMPLES = 10_000
 
 
 class Agreement(NamedTuple):
-    """How far two raters agree.
+    """The agreement of two raters.
 
     Attributes:
         items: how many both rated.

@@ -23,7 +23,7 @@ Tell = Callable[[Step, Sequence[Passage]], None]
 
 @dataclass
 class AskArguments:
-    """How questions are answered."""
+    """The options for answering questions."""
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
@@ -90,7 +90,7 @@ class _Told(Rollout):
 
 
 def cost_of_step(step: Generation) -> str:
-    """What a model call cost, as people are told it."""
+    """The cost of a model call, in words."""
     completion = step.completion
     cut = ", cut at max_tokens" if completion.finish_reason == "length" else ""
     return (
@@ -100,7 +100,7 @@ def cost_of_step(step: Generation) -> str:
 
 
 def cost_of(trace: Trace, seconds: float) -> str:
-    """What a question cost, as people are told it."""
+    """The cost of a question, in words."""
     completions = [step.completion for step in trace.generations]
     read = sum(completion.prompt_tokens for completion in completions)
     written = sum(completion.completion_tokens for completion in completions)

@@ -1,4 +1,4 @@
-"""What no model would have scored in a finished run: notes by rule (`rollouts.controls`), and constant answers.
+"""The scores without a model in a finished run: of notes by rule (`rollouts.controls`), and of constant answers.
 
 What a note holds rises with its length whoever wrote it, so a control is cut at as many words as the note that it
 stands beside.
@@ -142,7 +142,7 @@ def control_notes(
 
 
 def control_scores(run: Path) -> Scores:
-    """What notes without a model would have scored in a finished run at as many words as its notes (`note_scores`).
+    """The scores of notes without a model in a finished run, at as many words as its notes (`note_scores`).
 
     Empty for a run without notes.
 
@@ -158,7 +158,7 @@ def control_scores(run: Path) -> Scores:
 
 
 def constant_scores(predictions: Iterable[Prediction], family: str) -> Scores:
-    """What "no" and the commonest gold answer would have scored, where at least a third of the questions is yes or no.
+    """The scores of "no" and of the commonest gold answer, where at least a third of the questions is yes or no.
 
     Args:
         predictions: the run's, for its questions.
@@ -178,7 +178,7 @@ def constant_scores(predictions: Iterable[Prediction], family: str) -> Scores:
 
 
 def controls_summary(run: Path, family: str) -> dict[str, dict[str, Interval]]:
-    """What controls and constant answers would have scored in a finished run, with intervals, for metrics.json.
+    """The scores of controls and constant answers in a finished run, with intervals, for metrics.json.
 
     Raises:
         UserError: as `readings`.

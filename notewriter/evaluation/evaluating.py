@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class EvaluateArguments(QuestionArguments):
-    """What is evaluated, on which questions, and how answers are scored."""
+    """The options of `notewriter evaluate`: the method, the questions, and the scores of answers."""
 
     method: str = field(
         default="deepnote",
@@ -107,7 +107,7 @@ class Evaluation:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the result, for the run folder."""
+        """The options that decide the result, for the run folder."""
         return asdict(self.arguments) | asdict(self.models) | {"prices": self.costs.prices}
 
     async def work(self, question: Question, resources: Resources) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _tell_of_long_pages(folder: Path, counts: Mapping[str, int]) -> None:
         logger.info("%s: pages beyond the note-taker's context, which were read in parts: %d", folder, pages)
     if parts := counts.get(SKIPPED_PARTS):
         logger.warning(
-            "%s: pages or parts of pages that were refused however short, and of which no note was taken: %d; give the "
+            "%s: pages or parts of pages without a note, since they were refused at any length: %d; give the "
             "note-taker a longer context, or let it reply with fewer tokens (--max_tokens)",
             *(folder, parts),
         )

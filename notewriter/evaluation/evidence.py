@@ -1,4 +1,4 @@
-"""What a question's rollout read: which gold evidence it retrieved, and the text its answer was written from."""
+"""The evidence of a question's rollout: the gold evidence that it retrieved, and the text behind its answer."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def supporting_recall(trace: Trace, question: Question) -> dict[str, float]:
 
     - the supporting passages by id, or by title where the benchmark's file contains no text for them;
     - the pages that the question needs, by title (FanOutQA, FRAMES);
-    - the supporting facts, each of which has to occur in a passage (IIRC and MultiHop-RAG, as its own scorer does).
+    - the supporting facts; each must occur in a passage (IIRC and MultiHop-RAG, as its own scorer does).
 
     Empty where none of these is known and for methods that do not retrieve. A method that retrieves but made no search,
     for example because of an error, has found nothing.
@@ -48,7 +48,7 @@ def _pages(question: Question) -> tuple[str, ...]:
 
 
 def gold_documents(question: Question) -> int:
-    """How many documents a question needs according to its benchmark; 0 where this is unknown."""
+    """The number of documents that a question needs according to its benchmark; 0 where this is unknown."""
     if question.supporting_ids:
         return len(question.supporting_ids)
     hops = question.metadata.get("hops")

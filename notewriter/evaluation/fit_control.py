@@ -23,7 +23,7 @@ from notewriter.rollouts.regression import FITTED, fitted, with_margin
 
 @dataclass
 class FitArguments:
-    """What it is fitted on, and where its weights are written."""
+    """The options of `notewriter fit-control`: the questions to fit it on, and the file of its weights."""
 
     runs: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders of finished runs of `evaluate` over training questions"}

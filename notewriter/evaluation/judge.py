@@ -26,7 +26,7 @@ from notewriter.models.roles import ModelArguments
 
 @dataclass
 class JudgeArguments:
-    """Which runs are judged, and how."""
+    """The options of `notewriter judge`: the runs, and the way of judging."""
 
     runs: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "run folders that `evaluate` wrote; run the same command again to resume"}

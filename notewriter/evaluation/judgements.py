@@ -136,7 +136,7 @@ async def density(answered: Answered) -> Outcome:
 
 @dataclass(frozen=True)
 class JudgementKind:
-    """How a question is judged, and the scores that this yields."""
+    """The way of judging a question, and the scores that it yields."""
 
     judge: Callable[[Answered], Awaitable[Outcome]]
     metrics: tuple[Metric, ...]

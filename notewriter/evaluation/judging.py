@@ -196,7 +196,7 @@ def _merge(run: Path, prices: Prices) -> str:
 
 
 def _costs(judgements: RunJudgements, prices: Prices) -> Costs:
-    """What judging cost. Its tokens are in metrics.json too; its seconds are not, as they differ in a repetition."""
+    """The cost of judging. Its tokens are in metrics.json too; its seconds are not, as they differ in a repetition."""
     calls: Calls = {}
     for name, by_question in judgements.items():
         for judgement in by_question.values():

@@ -1,4 +1,4 @@
-"""What a note is worth to a reader: how much likelier a frozen model finds the gold answer with the note than without.
+"""The gain of a note to a reader: the rise of the gold answer's likelihood under a frozen model.
 
 Nothing is generated: a server that scores prompts, such as vLLM, returns the log-probabilities of the gold answer's
 tokens. Scores are in the response cache, as completions are, so that a run that was killed repeats none.

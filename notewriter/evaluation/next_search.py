@@ -1,4 +1,4 @@
-"""What a note is worth to the next search: the note and the question as the query, for passages not seen yet.
+"""The worth of a note to the next search: the note and the question as the query, for passages not seen yet.
 
 A note that names what the passages at hand lead to finds the rest of the evidence; a search with the question alone
 often cannot.
@@ -78,7 +78,7 @@ def reciprocal_rank_of_missing(question: Question, seen: Collection[str], furthe
 
 
 def next_search_scores(question: Question, passages: Sequence[Passage]) -> dict[str, float]:
-    """What is among all passages, those found before and those of the next search, each value in [0, 1].
+    """The scores of all passages together, those found before and those of the next search, each value in [0, 1].
 
     Returns:
         `next_has_answer`: 1.0 if a gold answer stands in the title or text of one of them as whole words, in SQuAD's
@@ -129,7 +129,7 @@ async def scores_of(
 
 @contextlib.asynccontextmanager
 async def searched_again(run: Path, own: Sequence[Part] = ()) -> AsyncIterator[Chain]:
-    """What is searched for the notes of a finished run, open: a retriever of one's own, or the run's local indexes.
+    """The open retriever for the notes of a finished run: one's own, or the run's local indexes.
 
     What only the run's folder names contacts nothing: no server, and of models what this machine has.
 

@@ -1,4 +1,4 @@
-"""How much of what is needed to answer a question its note contains, in all and at equal words."""
+"""The share of the needed facts in a question's note, in all and at equal words."""
 
 import functools
 import re
@@ -76,7 +76,7 @@ def note_quality(note: str, question: Question) -> dict[str, float]:
 
 
 def note_scores(note: str, question: Question, at_hand: Sequence[str] = ()) -> dict[str, float]:
-    """What a run tells of a note: `note_quality`, of its first 40 words too (`note_fact_recall_40`, ...).
+    """The scores of a run's note: `note_quality`, and that of its first 40 words (`note_fact_recall_40`, ...).
 
     Args:
         note: the note.

@@ -132,7 +132,7 @@ def summarise(predictions: Iterable[Prediction]) -> Summary:
 
 
 def fewer_searches(predictions: Iterable[Prediction]) -> FewerSearches | None:
-    """How many right answers took fewer searches than there are gold documents (NotesWriting, section 6, Table 5).
+    """The number of right answers with fewer searches than gold documents (NotesWriting, section 6, Table 5).
 
     An answer is right according to the first of `RIGHT` that it was scored by. Only questions whose gold documents are
     known count; None where there are none of these, or where nothing was searched at all.

@@ -51,7 +51,7 @@ def chain_of(trace: Trace) -> list[str]:
 
 
 def _observed(search: Retrieval, after: Sequence[Step]) -> str:
-    """What a method goes on with after a search: the notes on its passages, or its passages in the next prompt."""
+    """The outcome of a search for the method: notes on its passages, or its passages in the next prompt."""
     if not search.passages:
         return "nothing was found"
     notes: list[str] = []
@@ -100,7 +100,7 @@ def _text_of(step: Generation | Written) -> str:
 
 
 def outline_of(trace: Trace) -> list[str]:
-    """What identifies a trace in a folder of judgements: searches with the titles found, and what was written."""
+    """The identity of a trace in a folder of judgements: searches with the titles found, and the texts written."""
     return [_in_words(step) for step in trace.steps]
 
 

@@ -102,7 +102,7 @@ def sources(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def described(folder: Path) -> str:
-    """What a folder contains, in a few words; empty if that is unknown."""
+    """The contents of a folder, in a few words; empty if they are unknown."""
     if (training := read_training_record(folder)) is not None:
         rows = sum(training.rows.get("train", {}).values())
         return f"{training.method}, {training.parameters}, {training.steps} steps on {rows} rows"

@@ -17,7 +17,7 @@ GO_ON = 3
 
 
 def ended(rule: str) -> str:
-    """Why there are no further rounds, with the scores; empty while each round exceeds the best before it.
+    """The reason for no further rounds, with the scores; empty while each round exceeds the best before it.
 
     Runs that do not exist do not count.
 

@@ -64,7 +64,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run needs of a cluster.
+    """A run's needs on a cluster.
 
     `gpus` is the total; they are spread over as many nodes as hold them, or over `nodes` if that is more. `cpus` and
     `memory_gb` are per node; unset they follow from the GPUs and the cluster's settings. Unset `hours` are the
@@ -127,7 +127,7 @@ class Run:
         return [Path(file) for file in ([result] if isinstance(result, str) else result)]
 
     def skipped(self) -> str:
-        """Why the run is not needed any more; empty if it is."""
+        """The reason why the run is no longer needed, or empty."""
         return ended(self.while_rising) if self.while_rising else ""
 
     def missing(self) -> bool:
@@ -163,7 +163,7 @@ class Run:
 
 
 def _result_of(argv: Sequence[str]) -> str | None:
-    """What a command of notewriter writes last, by its own options."""
+    """The last file that a command of notewriter writes, by its own options."""
     program, command, word, *_ = [*argv, "", "", ""]
     option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
     if program != "notewriter" or not option:

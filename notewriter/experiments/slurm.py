@@ -182,7 +182,7 @@ def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> li
 
 
 class State(NamedTuple):
-    """How far a run of a pipeline is: in words, its jobs in the order of their submission, and its log."""
+    """The state of a pipeline's run: in words, its jobs in the order of their submission, and its log."""
 
     run: Run
     state: str

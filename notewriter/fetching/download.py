@@ -54,7 +54,7 @@ SPARE = 1 << 28
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be fetched: the missing files, each with its parts on their servers."""
+    """The plan of a download: the missing files, each with its parts on their servers."""
 
     files: list[tuple[File, list[RemoteFile]]]
 

@@ -33,7 +33,7 @@ KINDS = [*RELEASES, "model"]
 
 @dataclass
 class FetchArguments:
-    """How to fetch it."""
+    """The options of `notewriter fetch`."""
 
     split: str | None = field(
         default=None, metadata={"help": "of a dataset, only the questions of this split; default: all"}
@@ -110,7 +110,7 @@ def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
 
 
 def _release(kind: str, name: str) -> Release:
-    """What is published under a name.
+    """The release of a name.
 
     Raises:
         UserError: the name is unknown, or nothing is published under it.
@@ -124,12 +124,12 @@ def _release(kind: str, name: str) -> Release:
 
 
 def _rows(kind: str, name: str) -> Callable[[Path], int] | None:
-    """What counts the questions in a file; documents are counted by `notewriter corpus`."""
+    """A counter of the questions in a file; `notewriter corpus` counts documents."""
     return (lambda path: len(load_questions(name, path))) if kind == "dataset" else None
 
 
 def _plan(release: Release, sizes: Mapping[File, int | None], total: tuple[int, bool]) -> str:
-    """What is to be fetched, for the terminal; `total` as `known_size` gives it."""
+    """The plan of a download, for the terminal; `total` as `known_size` gives it."""
     lines = [f"{release.folder}: {release.page}, licence {release.licence}"]
     for file, size in sizes.items():
         lines += [f"  {file.here}  {size_text(size)}  {' + '.join(file.addresses)}"]

@@ -86,7 +86,7 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
 
 @dataclass(frozen=True)
 class OnHub:
-    """What the Hub says of a model: its name there, the commit, the licence, and the files that are used."""
+    """The Hub's record of a model: its name there, the commit, the licence, and the files to use."""
 
     name: str
     commit: str

@@ -1,4 +1,4 @@
-"""What a server says of a file before it is downloaded, and what went wrong if it does not."""
+"""The record of a file on its server before the download, or the fault of the request for it."""
 
 import logging
 import os
@@ -70,7 +70,7 @@ class RemoteFile:
 
 
 def look_up(address: str, offline: str) -> RemoteFile:
-    """What the server of an address (`File.address`) says of it.
+    """The server's record of an address (`File.address`).
 
     Args:
         address: `hf://...` or `https://...`.

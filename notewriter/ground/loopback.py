@@ -18,7 +18,7 @@ def is_of_a_page(headers: Mapping[str, str]) -> bool:
 
 
 async def body_of(request: Any, most: int) -> bytes | None:
-    """The body of a Starlette request; None for one of more than `most` bytes, of which no more are kept."""
+    """The body of a Starlette request; None for one of more than `most` bytes, and no more of it is kept."""
     stream: Callable[[], AsyncIterator[bytes]] = request.stream
     body = bytearray()
     async for piece in stream():

@@ -1,11 +1,11 @@
-"""What other trainers call our options of training: the one table from which errors and docs/training.md take them."""
+"""The names of our training options in other trainers: the one table for errors and docs/training.md."""
 
 from collections.abc import Collection
 
 SPLIT = "put the questions or rows held out into a file dev beside train (`notewriter split` divides questions)"
 
 DATA = ("pairs", "data")
-"""The options of training that name its data, of which a command has one."""
+"""The options that name the data of training; a command has one of them."""
 
 OTHERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("torch_dtype", ("dtype",), ""),
@@ -41,7 +41,7 @@ OTHERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("kto_rejected_weight", ("undesirable_weight",), ""),
     ("rpo_alpha pref_ftx", ("loss_weights",), "with loss_type: [sigmoid, sft]"),
 )
-"""Their names, our options, of which a command has one or another, and what else there is to say."""
+"""Their names -> our options (a command has one of several), with a further remark."""
 
 OTHER_NAMES = {name: (options, more) for names, options, more in OTHERS for name in names.split()}
 """Each of their names -> our options, and what else there is to say."""

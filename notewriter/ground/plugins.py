@@ -101,7 +101,7 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def fault(error: Exception) -> str:
-    """What somebody else's code raised, and in which line: `ZeroDivisionError: division by zero (mine.py:12)`."""
+    """The error of somebody else's code, with its line: `ZeroDivisionError: division by zero (mine.py:12)`."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}:{frame.lineno})"
 

@@ -29,7 +29,7 @@ class Passage:
 
 
 class SearchPart(TypedDict):
-    """What a part of a retriever did in one search: how many passages it returned, the first ones' ids, seconds."""
+    """The record of one part of a retriever in one search: its number of passages, the first ones' ids, seconds."""
 
     part: str
     found: int

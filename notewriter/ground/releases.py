@@ -1,4 +1,4 @@
-"""What others have published: which files, where they are, what is known of them, and where fetched ones lie here.
+"""The releases of others: their files with addresses and known properties, and the place of fetched ones here.
 
 A benchmark, a corpus and a ready-made index each say so beside their loader; `notewriter fetch` reads it.
 """
@@ -56,7 +56,7 @@ class File:
 
     @property
     def here(self) -> str:
-        """Its name on this machine."""
+        """The file's name on this machine."""
         return self.name or (self.member or self.addresses[0].partition("?")[0]).rpartition("/")[2]
 
 
@@ -87,7 +87,7 @@ class Release:
 
     @property
     def folder(self) -> Path:
-        """Where its files lie on this machine, fetched or not."""
+        """The folder of its files on this machine, fetched or not."""
         return home() / self.name
 
     @property

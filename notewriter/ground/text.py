@@ -79,7 +79,7 @@ def bare_words(text: str) -> tuple[str, ...]:
 
 
 def is_character(word: str) -> bool:
-    """Whether a word (`words_in`, `tokens`) is a character of a script without spaces, of which words have some two."""
+    """Whether a word (`words_in`, `tokens`) is a character of a script without spaces; a word there has about two."""
     return not word.isascii() and bool(_unspaced().search(word))
 
 
@@ -96,7 +96,7 @@ def joined(words: Sequence[str]) -> str:
 
 
 def word_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where each word of a text (`words_in`) begins and ends."""
+    """The begin and end of each word of a text (`words_in`)."""
     for piece in re.finditer(r"\S+", text):
         end = piece.start()
         for word in words_in(piece[0]):

@@ -71,7 +71,7 @@ async def _read(
 
 
 def _middle(text: str) -> int:
-    """Where to cut a text in two: at the line break or else the space nearest to its middle; 0 if it has neither."""
+    """The place to cut a text in two: the line break or else the space nearest to its middle; 0 if it has neither."""
     middle = len(text) // 2
     for mark in ("\n", " "):
         places = [text.rfind(mark, 1, middle), text.find(mark, middle, len(text) - 1)]

@@ -49,7 +49,7 @@ RUNNING = ("validating", "in_progress", "finalizing", "cancelling")
 
 
 class BatchedReply(NamedTuple):
-    """What a call would have been answered with: an HTTP status and a JSON body."""
+    """The answer to a call: an HTTP status and a JSON body."""
 
     status: int
     body: Any

@@ -60,7 +60,7 @@ WEIGHTS_ONLY = "weights_only"
 
 
 class AdapterSettings(TypedDict):
-    """What is read of an adapter's configuration."""
+    """The used part of an adapter's configuration."""
 
     peft_type: str
     base_model_name_or_path: Annotated[str, MinLen(1)]
@@ -82,12 +82,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Its folder's name, or that of the model on the hub; by default its name in requests."""
+        """The name of its folder, or of the model on the Hub; by default its name in requests."""
         return Path(self.path).name
 
     @property
     def folder(self) -> Path:
-        """Where its files are: of an adapter on the hub, in the hub's cache, into which it is downloaded.
+        """The folder of its files; an adapter on the Hub is downloaded into the Hub's cache.
 
         A whole model on the hub is left to the libraries that load it; its folder does not exist.
         """
@@ -117,7 +117,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> str:
-        """Where its tokenizer and chat template are: of an adapter that was saved without, those of its base."""
+        """The place of its tokenizer and chat template; an adapter saved without takes those of its base."""
         return str(self.folder) if any(map(self._has, TOKENIZER)) else self.base.path
 
     def adapter_settings(self) -> AdapterSettings:
@@ -170,7 +170,7 @@ class Checkpoint:
         return self.path
 
     def fingerprint(self, files: Iterable[str] = FINGERPRINTED) -> str:
-        """Its contents: for a folder, the SHA-256 (hex) of every file that can change its replies.
+        """The identity of its contents: for a folder, the SHA-256 (hex) of every file that can change its replies.
 
         It covers the names and contents of the files in the folder that match `files`, including an encoder's modules,
         so copies of a model have the same fingerprint. An adapter's covers its base model. For a hub id it is the id,
@@ -189,7 +189,7 @@ class Checkpoint:
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
     def identity(self, options: Mapping[str, Any]) -> str:
-        """What identifies its replies if it is served with these options of vLLM.
+        """The identity of its replies under these options of vLLM.
 
         Files that the options name, such as a chat template, are identified by their contents.
         """

@@ -1,4 +1,4 @@
-"""What is asked of the Hugging Face Hub before anything is downloaded: whether it can be reached and has a model."""
+"""The questions to the Hugging Face Hub before any download: whether it can be reached and has a model."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What models are identified by in a run's records: by the contents of their files, where these are known."""
+"""The identity of models in a run's records: the contents of their files, where these are known."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -30,7 +30,7 @@ DRAIN = signal.SIGUSR1
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server runs: on `nodes` of the job or, if there are none, on this machine.
+    """The place of a server: `nodes` of the job or, if there are none, this machine.
 
     `devices` are those of each node, in the form of CUDA_VISIBLE_DEVICES; None for all.
     """
@@ -87,7 +87,7 @@ def _device_count() -> int:
 
 
 def places(before: Sequence[Replicated], options: Mapping[str, Any], replicas: int) -> list[Place]:
-    """Where `replicas` servers run whose devices follow those of the servers of the models `before`.
+    """The places of `replicas` servers, on the devices after those of the models `before`.
 
     In a job of several nodes they fill one node after the other; a node without GPUs counts as one device.
 

@@ -1,4 +1,4 @@
-"""What model calls cost: prices by role, and the budget that a run does not exceed."""
+"""The cost of model calls: prices by role, and the budget of a run."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ Prices = Mapping[str, list[float]]
 
 @dataclass
 class CostArguments:
-    """What model calls cost, and how much a run may spend."""
+    """The prices of model calls, and the budget of a run."""
 
     prices: dict[str, Any] = field(
         default_factory=dict,
@@ -52,7 +52,7 @@ class CostArguments:
 
 
 def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) -> float:
-    """What tokens of a role cost, in the currency of the prices."""
+    """The cost of a role's tokens, in the currency of the prices."""
     prompt, completion, factor = [*prices.get(role, prices.get("policy", [0.0, 0.0])), 1.0][:3]
     return factor * (prompt * prompt_tokens + completion * completion_tokens) / 1e6
 
@@ -121,7 +121,7 @@ def spent_in(path: Path) -> float:
 
 
 class Budget:
-    """What a run has spent, over all of its starts, and what its calls in flight could cost at most.
+    """The money that a run has spent over all of its starts, and the greatest cost of its calls in flight.
 
     A call waits while it and the calls in flight could exceed `max_cost` together; when nothing is in flight and the
     rest is too little for it, the run ends. Nothing that was paid is lost, and the limit is exceeded by no more than

@@ -1,4 +1,4 @@
-"""Which model plays which role, whether served here or reached at an endpoint, and how it samples."""
+"""The model of each role, served here or reached at an endpoint, with its sampling."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ from notewriter.models.servers import ServerOfParent, Wanted, use
 
 @dataclass
 class ModelArguments:
-    """Which models to use, how they are reached, and how they sample."""
+    """The options for models: their names, addresses and sampling."""
 
     serve: str | None = field(
         default=None,
@@ -95,7 +95,7 @@ class ModelArguments:
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
         metadata={
-            "help": "seconds in which a server that is started has to be ready",
+            "help": "seconds within which a started server must be ready",
             "effect": False,
             "of": "model",
         },
@@ -315,7 +315,7 @@ def _models(arguments: ModelArguments) -> dict[str, ModelOfRole]:
 
 
 def _model(value: dict[str, Any], arguments: ModelArguments) -> ModelOfRole:
-    """The model of a role, with what is said of all."""
+    """The model of a role, with the settings of all roles."""
     # Never send another service's key to our own server; vLLM reads its own from this variable.
     key = {"api_key_env": "VLLM_API_KEY"} if "serve" in value else {}
     model = ModelOfRole(**{"concurrency": arguments.concurrency, **key, **value})

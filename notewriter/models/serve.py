@@ -46,7 +46,7 @@ POLL = 5.0
 
 @dataclass
 class ServeArguments:
-    """What to serve, and where."""
+    """The options of `notewriter serve`: models and address."""
 
     checkpoints: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "model folders, LoRA adapters or hub ids; `--checkpoints` may be omitted if they come first"}
@@ -69,7 +69,7 @@ class ServeArguments:
     )
     ready_timeout: Annotated[float, Interval(gt=0)] = field(
         default=READY_TIMEOUT,
-        metadata={"help": "seconds in which a server has to be ready"},
+        metadata={"help": "seconds within which a server must be ready"},
     )
     output_dir: str = field(default="runs/serve", metadata={"help": "folder for the addresses and the servers' logs"})
     drain_seconds: Annotated[int, Interval(ge=0)] = field(

@@ -53,7 +53,7 @@ DEFAULT_ENVIRONMENT = {
 """Environment variables of the server, unless the user sets them."""
 
 REPORTS = {"enable_prompt_tokens_details": True}
-"""vLLM's options that change what is said of a reply, not the reply: how many of the prompt's tokens were cached."""
+"""vLLM's options that change a reply's report, not the reply: the number of its prompt's cached tokens."""
 
 
 class Server:

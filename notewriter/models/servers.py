@@ -64,7 +64,7 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """What tells its servers from others; the same for a copy of its folder under the same name."""
+        """The key of its servers; the same for a copy of its folder under the same name."""
         model = Checkpoint(self.path)
         return f"{self.replicas} x {model.name} {model.identity(with_defaults(self.options))}"
 
@@ -118,7 +118,7 @@ class Servers:
             wanted: the checkpoints.
             logs: by a checkpoint's path the log of its server.
             port: the port of the server if there is only one; default: a free one.
-            ready_timeout: the seconds that each server has to be ready.
+            ready_timeout: the seconds within which each server must be ready.
             host: the address to listen at.
             beside: more options of vLLM, which do not change replies; those of a checkpoint come before them.
 
@@ -317,7 +317,7 @@ def use(
         wanted: the checkpoints.
         logs: by a checkpoint's path the log of its server.
         port: the port of the server if there is only one; default: a free one.
-        ready_timeout: the seconds that each server has to be ready.
+        ready_timeout: the seconds within which each server must be ready.
 
     Raises:
         UserError: there are too few devices, or a server does not start.
@@ -334,7 +334,7 @@ def use(
 
 
 def _of_parent() -> dict[str, Any]:
-    """What the process that started this one says of its servers."""
+    """The servers of the process that started this one."""
     announced: dict[str, Any] = json.loads(os.environ.get(VARIABLE) or "{}")
     return {"running": {}, "models": []} | announced
 

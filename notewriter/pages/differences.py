@@ -1,4 +1,4 @@
-"""What two texts do not share, word by word."""
+"""The differences of two texts, word by word."""
 
 import difflib
 import re
@@ -39,7 +39,7 @@ def marked_differences(one: str, other: str) -> tuple[Marked, Marked]:
 
 
 def merged_differences(before: str, after: str) -> list[tuple[str, Change]]:
-    """How one text became the other: words with the space after them, with those that were dropped in their place.
+    """The way from one text to the other: words with the space after them, with the dropped ones in their place.
 
     Raises:
         TooAlike: the comparison would take more than `MAX_STEPS`.

@@ -27,7 +27,7 @@ def curves(folder: Path) -> str:
 
 
 def _history(checkpoint: Path) -> list[dict[str, Any]]:
-    """What the trainer logged up to a checkpoint, an entry a step."""
+    """The trainer's log up to a checkpoint, an entry a step."""
     state: dict[str, Any] = jsonl.read_object(checkpoint / STATE, dict, "restore the file or remove the checkpoint")
     history = state.get("log_history")
     return [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []

@@ -183,7 +183,7 @@ def p_value_text(metric: str, p_value: float, at_floor: bool = False) -> str:
 
 
 class Difference(NamedTuple):
-    """What runs have more of a metric than others, paired by question and seed.
+    """The difference in a metric between two sets of runs, paired by question and seed.
 
     Attributes:
         before: the mean on the questions that all runs have.

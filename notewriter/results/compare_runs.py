@@ -25,7 +25,7 @@ from notewriter.results.without_a_model import against_constants, against_contro
 
 @dataclass
 class CompareArguments:
-    """Which runs are compared."""
+    """The options of `notewriter compare`."""
 
     before: Annotated[list[str], MinLen(1)] = field(
         metadata={

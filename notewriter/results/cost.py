@@ -1,4 +1,4 @@
-"""What a table would cost: calls and tokens from a rehearsal of every cell, GPU hours and money from these."""
+"""The cost of a table: calls and tokens from a rehearsal of every cell, GPU hours and money from these."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -49,7 +49,7 @@ ALL_WORDS = 40_000
 
 @dataclass(frozen=True)
 class CellCost:
-    """What a cell costs, all its samples together; `gpu_hours` and `money` are 0 where nothing is known to compute."""
+    """The cost of a cell, all its samples together; `gpu_hours` and `money` are 0 where they are unknown."""
 
     name: str
     questions: int

@@ -20,7 +20,7 @@ from notewriter.results.runs import Run
 
 @dataclass(frozen=True)
 class Measure:
-    """What a table shows of runs.
+    """A measure that a table shows of runs.
 
     Attributes:
         metric: its name, label, meaning, direction and decimals.
@@ -197,7 +197,7 @@ def by_question(name: str, run: Run, wanted: Wanted = all_questions) -> dict[str
 
 
 class Score(NamedTuple):
-    """What the runs of a cell have of a measure: samples of the same questions, or seeds.
+    """A cell's runs by a measure: samples of the same questions, or seeds.
 
     Attributes:
         interval: the mean over runs and questions, with its interval over the questions that all runs have.

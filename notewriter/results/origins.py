@@ -1,4 +1,4 @@
-"""What evaluated models were made from, by the records of the runs that led to them, and what all that cost."""
+"""The origins of evaluated models, by the records of the runs that led to them, and their cost."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -42,7 +42,7 @@ SEARCHED = names_of(EvaluateArguments, of="retriever")
 
 @dataclass
 class Substitutes:
-    """What stands in for the paper's models, indexes, numbers of questions and options."""
+    """The substitutes for the paper's models, indexes, numbers of questions and options."""
 
     model: str | None = field(
         default=None,

@@ -19,7 +19,7 @@ PAPERS = {
 
 
 class PublishedRow(TypedDict):
-    """What a paper reports of a method on a dataset.
+    """A paper's figures for a method on a dataset.
 
     `place` is the table or section, `setting` what differs from the paper's own settings (empty: nothing). `values`
     are in the units of the paper: percent for scores, counts for searches and tokens, dollars, seconds, minutes.

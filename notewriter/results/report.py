@@ -45,7 +45,7 @@ ROOM_FOR_TABLES = 300_000
 
 @dataclass
 class ReportArguments:
-    """What the report is about, and where it is written."""
+    """The options of `notewriter report`: runs, and the page's file."""
 
     runs: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders that `evaluate` wrote; the first run is the baseline for all others"}

@@ -1,4 +1,4 @@
-"""What chains of retrievers found: quality, differences from the first chain, latency."""
+"""The results of chains of retrievers: quality, differences from the first chain, latency."""
 
 from notewriter.artifacts.retrieval import RetrievalResults
 from notewriter.pages.tables import Table

@@ -71,7 +71,7 @@ class Run:
 
     @functools.cached_property
     def judging(self) -> Costs | None:
-        """What judging the run cost; None where it was not judged."""
+        """The cost of judging the run; None where it was not judged."""
         return read_costs(self.folder / FOLDER / "costs.json")
 
     @functools.cached_property
@@ -138,7 +138,7 @@ class Run:
 
     @property
     def cut(self) -> str:
-        """How many of its replies were cut, and at which stages; empty where they were not counted."""
+        """The number of its cut replies, by stage; empty where they were not counted."""
         cut = self.metrics.cut
         if cut is None:
             return ""
@@ -152,7 +152,7 @@ class Run:
         return sum(getattr(call.completion, kind) for call in calls)
 
     def seconds(self, of: Prediction) -> float:
-        """What a question's model calls took, added up."""
+        """The seconds of a question's model calls, added up."""
         return sum(call.completion.seconds for call in self.calls.get(of.question_id, []))
 
     def money(self, of: Prediction) -> float | None:

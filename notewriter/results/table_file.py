@@ -1,4 +1,4 @@
-"""What a table's file says.
+"""The keys of a table's file.
 
 It lists products of names of models, methods and settings. What they mean is in the file that it includes, which is the
 same for all tables of a paper.

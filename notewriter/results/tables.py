@@ -1,4 +1,4 @@
-"""How comparisons are written: means, differences with their intervals, and p-values."""
+"""The text of comparisons: means, differences with their intervals, and p-values."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What the page embeds of the questions, and of the traces: compressed blocks, unpacked when a reader opens them."""
+"""The page's questions and traces, in compressed blocks, unpacked when a reader opens them."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What all runs did on all questions, in blocks of `CHUNK` questions of one run, the runs in turn.
+    """The traces of all runs on all questions, in blocks of `CHUNK` questions of one run, the runs in turn.
 
     Args:
         places: for each run, question id -> `CHUNK` times the number of the block, plus the index in it.
@@ -53,7 +53,7 @@ class Traces:
 
 @dataclass(frozen=True, slots=True)
 class QuestionTrace:
-    """What a run did on a question; `steps` is None where there is no trace."""
+    """The outcome of a run on a question; `steps` is None where there is no trace."""
 
     question_id: str
     prediction: str
@@ -191,7 +191,7 @@ def questions_of(runs: Sequence[Run]) -> list[Prediction]:
 
 
 def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) -> dict[str, object]:
-    """What the trace viewer needs of all questions before one is opened."""
+    """The trace viewer's data on all questions before one is opened."""
     return {
         "runs": [{"label": run.label, "colour": run.colour} for run in runs],
         "metrics": [{"name": metric, "label": metric_named(metric).label} for metric in shares(runs)],
@@ -228,7 +228,7 @@ def _most_telling(runs: Sequence[Run], questions: Sequence[Prediction]) -> int:
 
 
 def _result(run: Run, number: int, question: Prediction, traces: Traces) -> dict[str, object] | None:
-    """How a run did on a question; None where it did not answer it."""
+    """A run's result on a question; None where it did not answer it."""
     prediction = _same_question(run, question)
     if prediction is None:
         return None

@@ -1,4 +1,4 @@
-"""What a comparison says in one sentence, from the intervals and p-values of its tables."""
+"""The verdict of a comparison in one sentence, from the intervals and p-values of its tables."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the notes of finished runs are worth, beside notes without a model at as many words.
+"""The worth of finished runs' notes, beside notes without a model at as many words.
 
 Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, what one more search
 finds with the note as part of its query and, if a reader is named, how much likelier the note makes the gold answer to
@@ -53,7 +53,7 @@ COMPARED = (f"{FACTS}_40", WHOLE_FACTS, f"{ANSWER}_40", *(metric.name for metric
 
 @dataclass
 class WorthArguments:
-    """How it is measured what the notes are worth."""
+    """The options for measuring the worth of notes."""
 
     worth: bool = field(
         default=False,
@@ -89,7 +89,7 @@ class WorthArguments:
 
 @dataclass(frozen=True)
 class Worth:
-    """What the notes of a run are worth, and those of no model at as many words.
+    """The worth of a run's notes, and of notes without a model at as many words.
 
     Args:
         label: the run's name.

@@ -89,7 +89,7 @@ FIRST_BLOCK = 10_000
 """Passages indexed by one thread, so that small indexes have the same size in every build."""
 
 SAMPLE = 200
-"""Passages of which is looked whether they become words."""
+"""The number of passages that are checked for words."""
 
 CANDIDATES = 50
 """Passages, and ten more for each that is wanted, to which the scores of frequent words are added."""
@@ -108,7 +108,7 @@ LOCK = ".tantivy-meta.lock"
 
 @dataclass(slots=True)
 class Analysis:
-    """How text becomes words, and what a title counts."""
+    """The analysis of text into words, with the weight of titles."""
 
     analyzer: str = field(
         default="english",

@@ -170,7 +170,7 @@ class Chain:
         await asyncio.gather(*(part.check() for part in self._opened))
 
     def scope_of(self, question: Question | None) -> Scope | None:
-        """What the searches of a question are restricted to; None for the whole corpus.
+        """The scope of a question's searches; None for the whole corpus.
 
         Raises:
             UserError: the chain restricts its searches, and the question's documents are not known.
@@ -277,7 +277,7 @@ def _read(parts: Sequence[Part]) -> list[tuple[str, Kind, Any]]:
 
 
 def _place(options: Any) -> Iterator[str]:
-    """What is searched: the options without a default. Paths are made absolute, which does no harm to addresses."""
+    """The searched place: the options without a default. Paths are made absolute, which does no harm to addresses."""
     required = (each for each in fields(options) if each.default is each.default_factory is MISSING)
     return (str(Path(str(getattr(options, each.name))).resolve()) for each in required)
 

@@ -148,7 +148,7 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
 
 
 def texts_of(directory: str | Path) -> str:
-    """What the encoder of an index does to a text, in words."""
+    """The encoder's treatment of a text, in words."""
     manifest = index_folder.checked_manifest(directory, SCHEMA, DenseManifest)
     prompts = f"query prompt {manifest.query_prompt!r}, passage prompt {manifest.passage_prompt!r}"
     if manifest.pooling is None:
@@ -157,7 +157,7 @@ def texts_of(directory: str | Path) -> str:
 
 
 def structure_of(directory: str | Path) -> str:
-    """How an index searches, in words, for the one who has built it."""
+    """The index's way of searching, in words, for its builder."""
     structure = index_folder.checked_manifest(directory, SCHEMA, DenseManifest).structure
     if structure.recall_at_10 is None or structure.target is None:
         return f"{structure.name} (exact)"
@@ -209,7 +209,7 @@ class Dense:
         return self.search_all([query], top_k, scope)[0]
 
     def search_all(self, queries: list[str], top_k: int, scope: Scope | None = None) -> list[list[Passage]]:
-        """What `search` returns for each query; the encoder and exact search take them as one batch."""
+        """The result of `search` for each query; the encoder and exact search take them as one batch."""
         check_top_k(top_k)
         within = None if scope is None else self._passages.within(scope)
         with self._lock:
@@ -304,7 +304,7 @@ def _sampled_queries(model: SentenceTransformer, settings: dict[str, Any], corpu
 
 
 def _pooling(recorded: str | None, encoder: str, now: str) -> str:
-    """How an index's vectors were pooled; an earlier version took the mean without modules.json."""
+    """The pooling of an index's vectors; an earlier version took the mean without modules.json."""
     folder = Path(encoder)
     return recorded or ("mean" if folder.is_dir() and not (folder / "modules.json").is_file() else now)
 
@@ -365,7 +365,7 @@ def _describe(options: Encoder, source: str) -> tuple[SentenceTransformer, dict[
 
 
 def _place(options: Encoder) -> dict[str, str]:
-    """Where searches find the encoder; folders as absolute paths."""
+    """The encoder's place for searches; folders as absolute paths."""
     encoder = str(options.encoder)
     return {
         "encoder": str(Path(encoder).resolve()) if Path(encoder).is_dir() else encoder,
@@ -378,7 +378,7 @@ def _plain(structure: vectors.Structure) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Any:
-    """What an interrupted build left in a file; None if it is missing or damaged, and the build starts again."""
+    """The JSON of an interrupted build; None if it is missing or damaged, and the build starts again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

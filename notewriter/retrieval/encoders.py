@@ -148,7 +148,7 @@ def _load(encoder: str, device: str | None) -> SentenceTransformer:
 
 
 def _known(encoder: str) -> tuple[tuple[str, str], str | None] | None:
-    """What is known of an encoder by its name: of its path, the Hub's cache, its card or its configuration."""
+    """The known settings of an encoder by its name: of its path, the Hub's cache, its card or its configuration."""
     for name in _names(encoder):
         bare = re.split(r"/|--|__", name.strip().lower())[-1]
         if found := next((known for pattern, known in KNOWN.items() if re.fullmatch(pattern, bare)), None):
@@ -169,7 +169,7 @@ def _names(encoder: str) -> Iterator[str]:
 
 
 def description(model: SentenceTransformer) -> dict[str, Any]:
-    """How the vectors of tokens become one, and how many tokens of a text are read, for the manifest of an index."""
+    """The pooling and the number of tokens that are read, for the manifest of an index."""
     pooling = next((each.pooling_mode for each in model if hasattr(each, "pooling_mode")), None)
     kind = "+".join(pooling) if isinstance(pooling, tuple | list) else pooling
     return {"pooling": str(kind), "max_tokens": model.max_seq_length}

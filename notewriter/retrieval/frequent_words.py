@@ -66,7 +66,7 @@ class FrequentWords:
         return [word for word in words if self._shares.get(word, 0) > share]
 
     def scores(self, words: Sequence[str], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What these words add to the scores of the passages at these positions."""
+        """The part of these words in the scores of the passages at these positions."""
         columns = [self._columns[word] for word in words]
         total: NDArray[np.float64] = self._scores[positions[:, None], columns].sum(axis=1, dtype=np.float64)
         return total

@@ -37,7 +37,7 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
 
 
 def checked_manifest(path: str | Path, schema: str, contents: type[T]) -> T:
-    """The manifest of an index that has to be of a schema; `contents` is the dataclass of its keys.
+    """The manifest of an index, which must have this schema; `contents` is the dataclass of its keys.
 
     Raises:
         UserError: the folder contains no such index, its manifest is damaged, or a file is missing or cut off.

@@ -1,4 +1,4 @@
-"""What finds passages: indexes, the sources of a chain, the steps after them, and how each kind of part is described.
+"""The parts of retrieval: indexes, the sources of a chain, the steps after them, and the identity of each.
 
 A part of a chain has a file of its own with its options, the class that it opens, and its identity, which a `Source`,
 `Step` or `Restriction` puts together. `chain` has one table of each; an installed package can add its own.
@@ -19,7 +19,7 @@ Scope = Collection[str]
 
 
 class Retriever(Protocol):
-    """What finds passages."""
+    """A finder of passages."""
 
     def search(self, query: str, top_k: int) -> list[Passage]:
         """At most `top_k` passages, best first. `query` may be any text. Thread-safe."""
@@ -39,7 +39,7 @@ class BatchIndex(Index, Protocol):
     """An index that searches for several queries at once faster than one by one."""
 
     def search_all(self, queries: list[str], top_k: int, scope: Scope | None = None) -> list[list[Passage]]:
-        """What `search` returns for each query."""
+        """The result of `search` for each query."""
         ...
 
 
@@ -71,7 +71,7 @@ class OpenStep(Protocol):
     name: str
 
     def candidates(self, top_k: int) -> int:
-        """How many passages it needs in order to return `top_k`; by default as many."""
+        """The number of passages that it needs to return `top_k`; by default as many."""
         return top_k
 
     async def check(self) -> None:
@@ -79,7 +79,7 @@ class OpenStep(Protocol):
         return
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
-        """The passages to go on with, best first, of which `top_k` are needed."""
+        """The passages to go on with, best first; `top_k` are needed."""
         ...
 
     async def close(self) -> None:
@@ -144,7 +144,7 @@ class Restriction(Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What the options of all sources have in common."""
+    """The common options of all sources."""
 
     weight: Annotated[float, Interval(gt=0)] = field(default=1.0, metadata={"help": "of its ranking in the fusion"})
 

@@ -45,7 +45,7 @@ DRAIN_SECONDS = 5
 
 @dataclass
 class RetrieverServeArguments:
-    """What is served, and where."""
+    """The retriever to serve, and its address."""
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)

@@ -49,7 +49,7 @@ BATCH = 65_536
 
 @dataclass(frozen=True)
 class Structure:
-    """How an index searches its vectors, as its manifest says; an exact search has no target and no recall."""
+    """The structure of an index of vectors, as in its manifest; an exact search has no target and no recall."""
 
     name: str
     effort: Annotated[int, Interval(ge=1)] = 1

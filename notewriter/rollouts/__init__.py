@@ -1,1 +1,1 @@
-"""What methods run in: rollouts, prompts, parsing, the concurrent loop over questions, and the dry run."""
+"""The surroundings of a method: rollouts, prompts, parsing, the concurrent loop over questions, and the dry run."""

@@ -192,7 +192,7 @@ class Control:
     others: Sequence["Control"] = ()
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
-        """What it says at a stage, in the stage's form; `number` counts its earlier replies there."""
+        """The reply at a stage, in the stage's form; `number` counts its earlier replies there."""
         note = self.write(question, passages, self._budget(stage, question, number))
         return (f"YES#{note}" if note else "NO#") if stage.kind == "document note" else note
 
@@ -212,7 +212,7 @@ class Replay(Control):
     """A finished run in the place of a model: its replies at the same stage to the same question, one by one."""
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
-        """What the run's model said there; its last reply if it has fewer.
+        """The reply of the run's model there; its last one if it has fewer.
 
         Raises:
             RequestRefused: it said nothing there for this question, as after an error.

@@ -1,4 +1,4 @@
-"""How long a run will still take, from its calls: hundreds of questions are in flight before the first one is done."""
+"""The time left of a run, from its calls: hundreds of questions are in flight before the first one is done."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import fields
@@ -86,7 +86,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What the bar is written from."""
+        """The values that the bar is written from."""
         known = dict(super().format_dict)
         left, done = self.left, known["n"] - known["initial"]
         if left is None and done:

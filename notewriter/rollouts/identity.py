@@ -1,4 +1,4 @@
-"""What makes a run the same run: its settings that can change a result, and the contents behind its paths."""
+"""The identity of a run: its settings that can change a result, and the contents behind its paths."""
 
 import contextlib
 import hashlib

@@ -75,7 +75,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The method's name on the command line."""
         return self.run.__name__
 
     @property

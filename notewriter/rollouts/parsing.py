@@ -17,7 +17,7 @@ _MARK = re.compile(
 
 
 def unknown_mark(text: str, prompt: str) -> str:
-    """What a reply begins with, if that is a mark, or a heading about thinking, of which its prompt says nothing.
+    """The beginning of a reply, if it is a mark or a heading about thinking that its prompt does not name.
 
     Empty if there is none. It may begin a thought in marks that `after_thinking` does not know.
     """

@@ -73,7 +73,7 @@ REPLIES: dict[Kind, str] = {
 
 
 class InAll(TypedDict):
-    """What a run is expected to use in all."""
+    """The expected usage of a run in all."""
 
     calls: NotRequired[float]
     prompt_tokens: float

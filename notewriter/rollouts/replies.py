@@ -1,4 +1,4 @@
-"""What the replies of a run were like: how many were cut, and with which unknown marks they began."""
+"""The faults of a run's replies: the number of cut ones, and unknown marks at their beginning."""
 
 import logging
 from collections import Counter
@@ -89,7 +89,7 @@ def in_words(cut: dict[str, CutReplies]) -> str:
 
 
 def _of_context(cut: dict[str, CutReplies]) -> str:
-    """What helps the replies for which the context had no room."""
+    """The remedy for replies without room in the context."""
     count = sum(each["at_context_end"] for each in cut.values())
     return (
         f"; {count} of them before it, at the end of the model's context: give it a longer one (max_model_len of "

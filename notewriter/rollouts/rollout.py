@@ -201,7 +201,7 @@ class Rollout:
 
 
 def reply_of(stage: Stage, completion: Completion) -> str:
-    """What a completion says at a stage: nothing if it was cut before its thinking ended.
+    """The text of a completion at a stage: empty if it was cut before its thinking ended.
 
     A stage that continues a text keeps everything, one that acts while it thinks the thought that it was stopped in.
     """

@@ -159,7 +159,7 @@ def differences(chosen: Side, rejected: Side) -> list[float]:
 
 @dataclass(frozen=True)
 class Separation:
-    """How a feature, or all of them, separates the sides of a set of pairs.
+    """The separation of the sides of a set of pairs by a feature, or by all of them.
 
     Attributes:
         pairs: the number of pairs.
@@ -213,7 +213,7 @@ def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
 
 
 def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> Separation | None:
-    """How well all features that are not content predict the chosen side of questions that they were not fitted on.
+    """The prediction of the chosen side by all features other than content, on questions that they were not fitted on.
 
     A logistic regression of the differences without an intercept, so that it cannot prefer a side by its place, with a
     ridge penalty of 1 on weights of features scaled to a root mean square of 1. Questions are divided into `FOLDS`
@@ -243,7 +243,7 @@ def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> S
 
 
 class SidesTally:
-    """What separates the sides of each stage's pairs beside what they say; of a pair its differences are kept.
+    """The differences between the sides of each stage's pairs, other than their content.
 
     `answers` are the gold answers by question id, as far as they are known.
     """

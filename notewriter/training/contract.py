@@ -1,4 +1,4 @@
-"""What training overrides of other libraries, whose names and values may change with any of their releases.
+"""The overrides of other libraries' names and values, which may change with any of their releases.
 
 Checked once at the start, before an import of them fails, or a method that nobody calls any longer changes what is
 trained.
@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from notewriter.ground.errors import UserError
 
 OVERRIDDEN = ("transformers", "trl", "peft", "accelerate")
-"""The packages of which training uses more than their public interface; pyproject.toml says which of their releases."""
+"""The packages whose private parts training uses; pyproject.toml bounds their releases."""
 
 
 def start(module: str, argv: list[str]) -> None:

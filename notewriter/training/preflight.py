@@ -44,7 +44,7 @@ from notewriter.training.sharing import prefix_sharing
 
 @dataclass
 class PreflightArguments(cost_model.MachineArguments):
-    """What to show; the rest are the training script's options."""
+    """The options of `notewriter preflight` beside those of the training script."""
 
     method: str | None = field(
         default=None, metadata={"help": "dpo, kto or sft; by default dpo with pairs, and sft with data"}

@@ -1,4 +1,4 @@
-"""How processes share the work of a training: launch profiles, or a file that `accelerate config` wrote."""
+"""The division of a training's work among processes: launch profiles, or a file that `accelerate config` wrote."""
 
 from pathlib import Path
 

@@ -110,7 +110,7 @@ def default_profile() -> str:
 
 
 def processes_of(settings: Mapping[str, Any], machines: int) -> int:
-    """How many processes a profile starts over all machines: one for each GPU, or what it says of one machine."""
+    """The number of a profile's processes over all machines: one for each GPU, or its own figure for one machine."""
     processes = int(settings.get("num_processes") or 1)
     gpus = 0 if settings.get("use_cpu") else torch.cuda.device_count()
     return (gpus if processes > 1 and gpus else processes) * machines

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Method(NamedTuple):
-    """What a method of training has of its own, beside its options."""
+    """The parts of a training method, beside its options."""
 
     data: str
     """The option that names its data."""

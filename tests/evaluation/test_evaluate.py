@@ -403,4 +403,4 @@ def test_pages_beyond_the_note_takers_context_are_read_in_parts_and_told(tmp_pat
     assert costs["counts"] == {"split_pages": 1, "skipped_page_parts": 1, "steps": 2}
     assert read_predictions(tmp_path / "run" / "predictions.jsonl")["q"].note == "Osk - word19999"
     assert "pages beyond the note-taker's context, which were read in parts: 1\n" in caplog.text
-    assert "parts of pages that were refused however short, and of which no note was taken: 1;" in caplog.text
+    assert "parts of pages without a note, since they were refused at any length: 1;" in caplog.text

@@ -1,4 +1,4 @@
-"""What people judge: two texts that answer the same, from pairs or from the notes of two runs, in a random order."""
+"""The items for people to judge: two texts for one prompt, of pairs or of two runs' notes, in a random order."""
 
 import hashlib
 import heapq
@@ -29,7 +29,7 @@ _QUESTION = re.compile(r"^\s*Question:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 @dataclass
 class ByHandArguments:
-    """What is judged by hand."""
+    """The source of the items to judge by hand."""
 
     pairs: list[str] | None = field(
         default=None,
@@ -48,7 +48,7 @@ class ByHandArguments:
 
 @dataclass
 class SampleArguments:
-    """Which of them, and in which order."""
+    """The choice of items, and their order."""
 
     most: Annotated[int, Interval(ge=1)] = field(
         default=200, metadata={"help": "how many are judged at most, drawn at random; the same ones by every person"}
@@ -118,7 +118,7 @@ def items_of(arguments: ByHandArguments, wanted: Callable[[str], bool]) -> dict[
 
 
 def left_index(item: Item, seed: int, judge: str) -> int:
-    """Which of an item's texts a person sees on the left, 0 or 1."""
+    """The index (0 or 1) of an item's text on the left."""
     return _digest(seed, judge, item.id)[0] % 2
 
 

@@ -1,4 +1,4 @@
-"""How far people agree with automatic judges and with each other, and what they prefer beside the better text."""
+"""The agreement of people with automatic judges and with each other, and people's other preferences."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Raters(NamedTuple):
 
 
 def length_gap(item: Item) -> str:
-    """By how much the longer of an item's texts is longer."""
+    """The difference in length between an item's texts."""
     shorter, longer = sorted(len(words_in(text)) for text in item.texts)
     return next(name for bound, name in GAPS if longer <= bound * max(1, shorter))
 
@@ -157,7 +157,7 @@ def _leanings(items: Mapping[str, Item], ratings: Ratings, labels: Mapping[str, 
 
 
 def _share(values: Sequence[tuple[bool, str]]) -> str:
-    """How often something is so of items, each with its question, over which the interval is."""
+    """The share of items with a property, with its interval over questions."""
     if not values:
         return ""
     return agreement([(value, True) for value, _ in values], [question for _, question in values]).share.text()

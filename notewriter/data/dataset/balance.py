@@ -1,4 +1,4 @@
-"""As many replies of one kind as of the other, at stages where a reply is one of two kinds.
+"""The balance of replies at stages with two kinds of reply: as many of one as of the other.
 
 Of the documents that a search finds most say nothing new, so that a note-taker trained on all of them learns to note
 nothing.
@@ -21,7 +21,7 @@ Counts = dict[str, Counter[str]]
 
 
 def count_kinds(records: Iterable[GoldRollout], stages: Collection[str]) -> Counts:
-    """How many replies of each kind there are at the stages."""
+    """The number of replies of each kind at the stages."""
     counts: Counts = {stage: Counter() for stage in stages}
     for record in records:
         for row in record["rows"]:

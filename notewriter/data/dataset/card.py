@@ -33,7 +33,7 @@ SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "1
 
 
 class CardKind(NamedTuple):
-    """What differs between the cards of pairs, of gold evidence and of chains.
+    """The differences between the cards of pairs, of gold evidence and of chains.
 
     Args:
         schema: of their statistics.

@@ -1,4 +1,4 @@
-"""What a dataset is made of, pairs, replies from the gold evidence or chains, and how its journal becomes one."""
+"""The contents of a dataset (pairs, replies from the gold evidence, or chains), and its making from a journal."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ Options = TypeVar("Options", bound=SelectionArguments)
 
 
 class Made(NamedTuple):
-    """What was made of a journal: a summary for the terminal, how many rows, and why others were not."""
+    """The outcome of a journal: a summary for the terminal, the number of rows, and the reasons against the others."""
 
     summary: str
     rows: int
@@ -53,7 +53,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents(Generic[Options]):
-    """What a dataset is made of.
+    """The contents of a dataset.
 
     Args:
         options: the dataclass of the options of the command that builds it.
@@ -104,7 +104,7 @@ class Contents(Generic[Options]):
 
 
 def _summary(statistics: Mapping[str, Any], card: CardKind, folder: Path, warnings: Sequence[str]) -> str:
-    """What was made, a line per stage."""
+    """The summary of a dataset, a line per stage."""
     counts = statistics[card.name]
     lines = [f"{counts['train']} training and {counts['dev']} development {card.name} in {folder}"]
     lines += [f"  {count} left out: {reason}" for reason, count in statistics["hygiene"]["questions_dropped"].items()]

@@ -1,4 +1,4 @@
-"""Which rows teach nothing or the wrong thing: pairs when they are made, and for lengths when all exist; chains.
+"""The faults of rows that teach nothing or the wrong thing: of new pairs, of all pairs' lengths, and of chains.
 
 Every drop has a reason, and reasons are counted.
 """
@@ -27,7 +27,7 @@ CHAIN_FAULTS = {
 
 
 def pair_fault(row: Pair, chosen_is_cut: bool) -> str | None:
-    """Why a pair is not worth training on; None if it is.
+    """The reason why a pair is not worth training on, or None.
 
     Neither side may be empty (without a letter or digit). Only the rejected side may be cut at its token limit or
     repeat itself: to teach against that is its purpose.
@@ -105,7 +105,7 @@ def usual_pair_lengths(rows: Iterable[Pair]) -> dict[str, Bounds]:
 
 
 def length_fault(row: Pair, usual: Mapping[str, Bounds]) -> str | None:
-    """Why a pair is dropped for its lengths; None if it is not."""
+    """The reason why a pair is dropped for its lengths, or None."""
     sides = unusual_sides(pair_lengths(row), usual[row["stage"]])
     return UNUSUAL_SIDE.format(sides[0]) if sides else None
 
@@ -116,7 +116,7 @@ def within_lengths(usual: Mapping[str, Bounds], records: Iterable[PairsRollout])
 
 
 def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> str | None:
-    """Why a chain is not training data; None if it is (ReaRAG, section 3.2, and the checks of the authors' code).
+    """The reason why a chain is not training data, or None (ReaRAG, section 3.2, and the checks of the authors' code).
 
     The first of these reasons is returned: the endpoint refused a request, `CHAIN_FAULTS`, a step without a thought,
     too few searches, a repeated query (optional), an F1 of 0.

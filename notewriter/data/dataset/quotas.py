@@ -65,7 +65,7 @@ class Quotas:
         return stages
 
     def to_do(self) -> int:
-        """How many questions are left to roll out, as far as known; 0 only if none is."""
+        """The number of questions left to roll out, as far as known; 0 only if none is."""
         left = 0
         for block, unfinished in self._unfinished.items():
             if self._is_complete(block - LAG) and not self._open(block):

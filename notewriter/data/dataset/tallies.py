@@ -22,12 +22,12 @@ class Tally(ABC):
         """The sums, as stats.json has them."""
 
     def warnings(self) -> list[str]:
-        """What a reader of the summary should know, a line each."""
+        """The warnings for a reader of the summary, a line each."""
         return []
 
 
 class StagesTally(Tally):
-    """What rows each stage yielded, why other prompts gave none, and what all of them cost; see `GoldTotals`."""
+    """The rows of each stage, the reasons of prompts without rows, and the cost of all; see `GoldTotals`."""
 
     def __init__(self, stages: Collection[str], name: str) -> None:
         self._stages, self._name = stages, name
@@ -54,7 +54,7 @@ class StagesTally(Tally):
 
 
 class PairsTally(StagesTally):
-    """What pairs each stage yielded, how judges agreed with themselves, what separates the sides, and what it all cost.
+    """The pairs of each stage, the judges' agreement with themselves, the sides' differences, and the cost of all.
 
     See `PairsTotals`.
 
@@ -129,7 +129,7 @@ class PairsTally(StagesTally):
 
 
 class ChainsTally(Tally):
-    """How long the kept chains are, why others were dropped, and what all of them cost; see `ChainsTotals`."""
+    """The lengths of the kept chains, the reasons against the others, and the cost of all; see `ChainsTotals`."""
 
     def __init__(self) -> None:
         self._dropped: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What a judge is, what it sees, and what it returns."""
+"""The judge: its case, its rules and its verdict."""
 
 import math
 import random
@@ -95,7 +95,7 @@ class ComparisonArguments:
 
 @dataclass(kw_only=True)
 class Rules(ComparisonArguments):
-    """How candidates are scored and compared, the same for all prompts of a run.
+    """The rules of scoring and comparing candidates, the same for all prompts of a run.
 
     Its fields are the options of `notewriter pairs` with these names; `family` is the metric family that scores
     answers.

@@ -1,4 +1,4 @@
-"""What a note is worth to a frozen answerer, beyond plain passages."""
+"""The gain of a note to a frozen answerer over plain passages."""
 
 import asyncio
 import statistics

@@ -33,7 +33,7 @@ def _normalize() -> Callable[[str], str]:
 
 
 def accuracy(prediction: str, answer: object, normalize: Callable[[str], str]) -> dict[str, float]:
-    """How much of a structured answer the prediction contains (FanOutQA, Zhu et al., 2024, section 4).
+    """The share of a structured answer in the prediction (FanOutQA, Zhu et al., 2024, section 4).
 
     Every key and every value of the answer (a value, or a list or a mapping of values) is searched for as whole words.
     `loose` is the share found, `strict` is 1.0 where all are.

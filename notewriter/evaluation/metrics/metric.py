@@ -1,4 +1,4 @@
-"""What a metric and a metric family are; each family declares its own in its own file."""
+"""The metric and the metric family; each family is declared in its own file."""
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass

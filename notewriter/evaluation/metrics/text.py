@@ -1,4 +1,4 @@
-"""What short-answer scorers share: exact match and token F1 in SQuAD's normalisation.
+"""The common part of short-answer scorers: exact match and token F1 in SQuAD's normalisation.
 
 The scorers agree on the normalisation and differ in corner cases (yes and no, empty answers, aliases), so a number is
 meaningful only together with the name of its family.

@@ -48,7 +48,7 @@ class RemoteOptions(ServiceOptions):
 
 
 class Health(TypedDict, total=False):
-    """What our own servers say of themselves at `/health`."""
+    """The reply of our own servers at `/health`."""
 
     schema: str
     status: str

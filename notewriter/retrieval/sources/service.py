@@ -27,7 +27,7 @@ def address(_: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions(SourceOptions):
-    """What the options of all services have in common."""
+    """The common options of all services."""
 
     timeout: Annotated[float, Interval(gt=0)] = field(
         default=60.0, metadata={"help": "seconds that it may be silent", "effect": False}
@@ -61,7 +61,7 @@ class Service:
         self._api = connect(address, options.timeout, place=place)
 
     async def post(self, body: object, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the JSON reply to a request.
+        """The JSON reply to a request, after `read`.
 
         `read` raises ValueError for a reply of the wrong form, after which the request is sent again.
 
@@ -76,7 +76,7 @@ class Service:
         return await self._until_answered(ask, self._options.attempts)
 
     async def get(self, address: str, read: Callable[[Any], T], attempts: int = 3) -> T:
-        """What `read` makes of the JSON at another address of the service; errors are as for `post`."""
+        """The JSON at another address of the service, after `read`; errors are as for `post`."""
 
         async def ask() -> T:
             sent: Any = {"headers": self._headers, "timeout": min(self._options.timeout, 20.0)}

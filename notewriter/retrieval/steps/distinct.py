@@ -22,7 +22,7 @@ class Distinct(OpenStep):
         self._field = options.distinct
 
     def candidates(self, top_k: int) -> int:
-        """How many passages it needs in order to return `top_k`, if no more than half are dropped."""
+        """The number of passages that it needs to return `top_k`, if no more than half are dropped."""
         return 2 * top_k
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:

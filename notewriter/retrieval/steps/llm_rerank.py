@@ -70,7 +70,7 @@ class LlmRerank(OpenStep):
         )
 
     def candidates(self, top_k: int) -> int:
-        """How many passages it needs in order to return `top_k`."""
+        """The number of passages that it needs to return `top_k`."""
         return max(top_k, self._options.candidates)
 
     async def check(self) -> None:

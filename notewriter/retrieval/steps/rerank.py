@@ -58,7 +58,7 @@ class Rerank(OpenStep):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rerank")
 
     def candidates(self, top_k: int) -> int:
-        """How many passages it needs in order to return `top_k`."""
+        """The number of passages that it needs to return `top_k`."""
         return max(top_k, self._options.candidates)
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:

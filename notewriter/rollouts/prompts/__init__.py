@@ -123,7 +123,7 @@ class Prompts:
         return [{"role": message["role"], "content": without_surrogates(message["content"])} for message in messages]
 
     def note_of(self, stage: str, reply: str, variables: Mapping[str, Any]) -> str:
-        """What a reply to a stage says: at an extractive one the sentences that it names."""
+        """The text of a reply at a stage: at an extractive one the sentences that it names."""
         return named_sentences(reply, variables["passages"]) if stage in self._extractive else reply
 
     def reply_with(self, stage: str, note: str, variables: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a run will need, computed from the model's shape and the data: memory of each GPU, tokens, steps and hours.
+"""The needs of a run, computed from the model's shape and the data: memory of each GPU, tokens, steps and hours.
 
 The formulas (N parameters, T of them trained, G GPUs, a layer of L parameters, a head of V x H; bytes; AdamW):
 
@@ -126,7 +126,7 @@ class Load:
 
 
 def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> Load:
-    """How much a run over rows of a prompt and completions computes; `shared`: a pair's prompt counts once."""
+    """The computation of a run over rows of a prompt and completions; `shared`: a pair's prompt counts once."""
     computed = [(1 if shared else len(completions)) * prompt + sum(completions) for prompt, *completions in sizes]
     return Load(
         rows=len(computed),

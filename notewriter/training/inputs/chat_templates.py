@@ -87,7 +87,7 @@ def render(
 
 
 def given(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template of a row is given beside its messages."""
+    """The template variables of a row beside its messages."""
     tools, variables = row.get("tools"), row.get("variables")
     return ({"tools": tools} if tools else {}) | (variables or {})
 

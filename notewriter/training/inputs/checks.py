@@ -82,7 +82,7 @@ def _raise(faults: Sequence[tuple[Sample, str]], rows: int, file: str) -> None:
 
 
 def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> str | None:
-    """What would be trained wrongly in a row, with the remedy; None if nothing."""
+    """The part of a row that would be trained wrongly, with the remedy, or None."""
     ids, labels = sample["input_ids"], sample["labels"]
     runs = trained_runs(labels)
     if not runs:

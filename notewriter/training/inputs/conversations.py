@@ -185,7 +185,7 @@ def _shown(
     stops: frozenset[int] = frozenset(),
     start: int = 0,
 ) -> int:
-    """How many of `ids` the beginning of a conversation accounts for.
+    """The number of `ids` that the beginning of a conversation accounts for.
 
     That is everything it renders to. Where a template closes a conversation differently from how it continues (Phi-3
     appends one more token), it is the common prefix, if one of `stops` has ended the last turn, from `start`, before.

@@ -58,7 +58,7 @@ CALLED = {
     "chosen": ("chosen_response", "response_chosen", "accepted", "preferred", "win"),
     "rejected": ("rejected_response", "response_rejected", "dispreferred", "lose"),
 }
-"""What others call a column, of which one has to be renamed."""
+"""Others' names of a column; one of two must be renamed."""
 
 OURS = ("prompt", *SIDES, "completion", "messages", "label", "stage", "dataset", "question_id", *SCORES)
 OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names in SCORES_OF_OTHERS for name in names))
@@ -87,7 +87,7 @@ def pair(row: Row, labelled: bool = False) -> Row:
 
     `chosen` and `rejected` may be whole conversations, whose common beginning is the prompt; prompt and sides may be
     texts, of which a dialogue with the marks of its speakers is its turns. With `labelled` a row may also have
-    `prompt`, `completion` and `label`, as for KTO: it is then a pair of which one side is None.
+    `prompt`, `completion` and `label`, as for KTO: it is then a pair with one side None.
 
     Raises:
         UserError: the row is not a pair, or has something that training cannot use; says what and the remedy.
@@ -162,7 +162,7 @@ def conversation(row: Row) -> Row:
         raise UserError(f"{last} has no {what}, so there is nothing to train")
     for number in answers:
         if number not in untrained and not any(_says(messages[number].get(key)) for key in ("content", *WORDS)):
-            raise UserError(f"{last} has an empty message of the assistant, of which only its end would be trained")
+            raise UserError(f"{last} has an empty message of the assistant; only its end would be trained")
     return (
         {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
         | _given(row)
@@ -307,7 +307,7 @@ def _decoded(value: Any, name: str) -> Any:
 
 
 def _given(row: Row) -> Row:
-    """What else the chat template is given: `tools` and `variables`; refuses columns that change what is trained."""
+    """The chat template's further arguments, `tools` and `variables`; refuses columns that change what is trained."""
     for name in NOT_TEXT:
         if filled(row.get(name)):
             raise UserError(f"has the column {name}; {_ONLY_TEXT}")

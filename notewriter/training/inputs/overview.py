@@ -1,4 +1,4 @@
-"""What a run trains on, to look at: rows and lengths by stage, and a preview with the trained tokens marked."""
+"""The overview of a run's data: rows and lengths by stage, and a preview with the trained tokens marked."""
 
 import logging
 import statistics

@@ -64,7 +64,7 @@ def load(
 
 
 def check_words(dataset: Dataset, stops: frozenset[int], path: Path) -> None:
-    """Raise a `UserError` for a tokenised pair of which a side has nothing but the end of its turn."""
+    """Raise a `UserError` for a tokenised pair with a side that is only the end of its turn."""
     for pair in dataset:
         for side in (side for side in SIDES if pair[f"{side}_ids"]):
             if stops.issuperset(pair[f"{side}_ids"][:1]):
@@ -141,7 +141,7 @@ def with_margin(dataset: Dataset, least: float, path: Path) -> Dataset:
 
 
 def margins_of(dataset: Dataset) -> list[float | None]:
-    """By how much the scores of each pair differ; None for a pair without scores."""
+    """The margin of each pair's scores; None for a pair without scores."""
     return [margin(pair) for pair in dataset.select_columns(list(SCORES))]
 
 
@@ -250,7 +250,7 @@ def tokenize(
 def _checked(
     pair: Row, given: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, own: Collection[str]
 ) -> list[str]:
-    """What is not read of a pair: columns of its file, and keys of messages that the template does not write."""
+    """The unused parts of a pair: columns of its file, and keys of messages that the template does not write."""
     prompt, unread = pair["prompt"], set(pair.get("unread", ()))
     for side in (side for side in SIDES if pair[side]):
         column = partial(_column, len(prompt), side)
@@ -263,7 +263,7 @@ def _column(start: int, side: str, number: int) -> str:
 
 
 def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """How a side of a pair differs from the prompt that it should begin with; empty if it does not."""
+    """The difference between a side of a pair and the prompt that it should begin with; empty if there is none."""
     if ids[: len(prompt)] == prompt:
         return ""
     parting = chat_templates.parting(ids, prompt)

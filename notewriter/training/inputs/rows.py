@@ -35,7 +35,7 @@ GIVEN = {"tools": Json(), "variables": Json()}
 """The columns with what a chat template is given beside the messages."""
 
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
-"""The columns with what is said once of a file: names of its columns that are not read, and how others are."""
+"""The columns of remarks that are printed once a file: on columns that are not read, and on the reading of others."""
 
 JSON = (".jsonl", ".json")
 
@@ -180,7 +180,7 @@ def place(row: Mapping[str, Any]) -> str:
 
 
 def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) -> Row:
-    """What `forms` makes of a row, with its stage, its question and its number.
+    """A row in its form (`forms`), with its stage, its question and its number.
 
     Raises:
         UserError: the row has not this form; names file and row.

@@ -1,4 +1,4 @@
-"""What a chat template writes of a row: each key of its messages, its tools and variables, and no token of its own."""
+"""The text that a chat template makes of a row: each key of its messages, its tools and variables, no own token."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any

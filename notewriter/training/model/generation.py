@@ -59,7 +59,7 @@ def make_savable(settings: GenerationConfig, name: str) -> None:
 
 
 def _flagged(settings: GenerationConfig) -> dict[str, str]:
-    """The settings because of which transformers would not save all of them, with its reasons."""
+    """The settings that keep transformers from saving all of them, with its reasons."""
     try:
         settings.validate(strict=True)
     except ValueError as error:

@@ -65,7 +65,7 @@ def named_base(model: ModelConfig) -> str:
 
 @dataclass(frozen=True)
 class Stored:
-    """How a base model is stored, as which the model that is trained from it is stored too.
+    """The stored format of a base model, and of the model that is trained from it.
 
     Attributes:
         model: the base.
@@ -97,7 +97,7 @@ class Stored:
 
 
 def stored(name: str, revision: str) -> Stored:
-    """How a model, or an adapter's base, is stored.
+    """The stored format of a model, or of an adapter's base.
 
     Raises:
         UserError: its configuration cannot be loaded, or has another type.

@@ -19,7 +19,7 @@ PANELS = {
 
 
 class Entry(TypedDict):
-    """What was logged at a step, beside other values."""
+    """The logged values of a step."""
 
     step: int
 

@@ -22,7 +22,7 @@ Kind = Literal["model", "dataset"]
 
 @dataclass(frozen=True)
 class Repository:
-    """What is sent to a repository: `files` are the contents by their paths in it.
+    """The contents of a repository: `files` are texts by their paths in it.
 
     `stale` are patterns of files at the top of the repository that are deleted unless they are sent.
     """

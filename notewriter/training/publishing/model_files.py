@@ -126,7 +126,7 @@ def adapted_model(folder: Path) -> str | None:
 
 
 class Origin(TypedDict, total=False):
-    """What is read of an adapter's settings, and of a fetched model's origin.json."""
+    """The used part of an adapter's settings, and of a fetched model's origin.json."""
 
     base_model_name_or_path: str | None
     source: str | None
@@ -136,7 +136,7 @@ class Origin(TypedDict, total=False):
 
 
 def read_json_of(path: Path) -> Origin:
-    """What a JSON file says of a model's origin; empty where there is no such file."""
+    """A model's origin by a JSON file; empty where there is no such file."""
     if not path.is_file():
         return {}
     record: Origin = jsonl.read_object(path, Origin, "restore the file or remove it")

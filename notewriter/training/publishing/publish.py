@@ -74,7 +74,7 @@ def check_ids(arguments: PublishArguments) -> None:
 
 
 def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[Repository]:
-    """What to send, in this order: the data and the model, both searched for secrets.
+    """The uploads in their order: the data and the model, both searched for secrets.
 
     `scratch` is a folder for copies that exist only until they are sent.
 

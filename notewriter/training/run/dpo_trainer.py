@@ -143,7 +143,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         return dataset
 
     def score_reference(self, pairs: Dataset, progress: str, batch_size: int) -> list[tuple[float, float]]:
-        """The reference's log-probs of chosen and rejected, of which every process computes a share.
+        """The reference's log-probs of chosen and rejected; every process computes a share of them.
 
         TRL's method hands them on in a file, which machines without a common disk do not see.
         """

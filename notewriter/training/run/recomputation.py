@@ -138,7 +138,7 @@ class RecomputesByNeed:
                 train(batch)
 
     def remember_step(self) -> dict[str, Any]:
-        """What the batches of a step change beside gradients: the figures that TRL logs, and random numbers."""
+        """The state that a step's batches change beside gradients: the figures that TRL logs, and random numbers."""
         names = [name for name in ("_metrics", "_total_train_tokens", "sizes") if hasattr(self, name)]
         device = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
         return {

@@ -68,7 +68,7 @@ def open_run(run: RunFolder) -> Iterator[Path]:
 
 
 def on_main_process(work: Callable[[], Result]) -> Result:
-    """What `work` returns in the main process, or the `UserError` that it raises there, in every process."""
+    """The result of `work` in the main process, or its `UserError`, in every process."""
     outcome: list[Any] = [None, None]
     if PartialState().is_main_process:
         try:
@@ -92,7 +92,7 @@ def on_every_machine(checkpoint: Path | None) -> Path | None:
     seen = gather_object([checkpoint is None or (checkpoint / STATE).is_file()])
     if not all(seen):
         raise UserError(
-            f"{checkpoint}: is not there on every machine; the run's folder has to be one that all of them share"
+            f"{checkpoint}: is not there on every machine; put the run's folder on a disk that all of them share"
         )
     return checkpoint
 

@@ -1,4 +1,4 @@
-"""What launchers and the processes they start agree on, apart from both: a launcher need not load a trainer."""
+"""The signals between launchers and their processes, apart from both: a launcher need not load a trainer."""
 
 import signal
 

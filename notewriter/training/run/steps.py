@@ -138,7 +138,7 @@ class OnPairs(Steps):
         return batches, items
 
     def shares(self, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-        """What a forward's mean over rows, and its mean over tokens, are multiplied with, to be averaged; 1 on dev."""
+        """The weights of a forward's mean over rows and of its mean over tokens in the average; 1 on dev."""
         if self.step is None or not self.model.training:  # type: ignore[attr-defined]
             return 1.0, 1.0
         rows, tokens = (counts_of(inputs) * self.forwards / self.step).float()

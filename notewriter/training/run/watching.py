@@ -1,4 +1,4 @@
-"""What a training run shows: a line for each entry of its log, in the place of transformers' dictionaries.
+"""The display of a training run: a line for each entry of its log, in place of transformers' dictionaries.
 
 step 42/1000 | loss 0.6421 | margin 0.113 | accuracy 0.58 | lr 4.9e-07 | 3,120 tokens/s | MFU 41.2% | 61.2 GiB | ...
 """

@@ -89,7 +89,7 @@ def stacked(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _obstacle(model: PreTrainedModel) -> str:
-    """Why this model cannot share prompts; empty if it can."""
+    """The reason why this model cannot share prompts; empty if it can."""
     configuration = model.config.get_text_config()
     kinds = set(getattr(configuration, "layer_types", None) or ["full_attention"])
     if "linear_attention" in kinds:
@@ -163,7 +163,7 @@ def _compute_completions_alone(model: PreTrainedModel) -> None:
 def _score_pairs(
     forward: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **kwargs: Any
 ) -> FusedCausalLMOutput:
-    """What TRL's fused head returns for a stack of pairs; every field has the shape (2 x pairs, length - 1)."""
+    """The result of TRL's fused head for a stack of pairs; every field has the shape (2 x pairs, length - 1)."""
     row = _row_of(input_ids, attention_mask, labels)
     with all_labelled():
         scored = forward(
@@ -342,12 +342,12 @@ class Layout:
 
     @functools.cached_property
     def of_completions(self) -> "Layout":
-        """The same row, of which the prompts' last tokens and the completions alone ask."""
+        """The same row with queries at the prompts' last tokens and at the completions alone."""
         return replace(self, narrow=True)
 
     @property
     def asking(self) -> torch.Tensor:
-        """Where in the row those tokens are."""
+        """The positions of those tokens in the row."""
         return self.bounds["asking"]
 
     def widened(self, states: torch.Tensor) -> torch.Tensor:
@@ -362,7 +362,7 @@ class Layout:
 
     @functools.cached_property
     def sequences(self) -> dict[str, Any]:
-        """Where the sequences begin and end, as arguments of `varlen_attn`."""
+        """The begins and ends of the sequences, as arguments of `varlen_attn`."""
         return {
             "cu_seq_q": self.bounds["few queries" if self.narrow else "queries"].int(),
             "cu_seq_k": self.bounds["keys"].int(),
@@ -378,7 +378,7 @@ class Layout:
         return [(prompt, completion) for prompt, *completions in groups for completion in completions]
 
     def mask(self, queries: int, keys: int, window: int | None) -> torch.Tensor | None:
-        """Which of a sequence's keys its last queries see, for PyTorch's attention; None is plain causal attention."""
+        """The keys that a sequence's last queries see, for PyTorch's attention; None is plain causal attention."""
         if window is None or window >= keys:
             if queries == keys:
                 return None

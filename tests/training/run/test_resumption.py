@@ -22,7 +22,7 @@ def test_a_checkpoint_that_a_machine_does_not_see_ends_the_run_in_all_processes(
         return [*seen, False]
 
     monkeypatch.setattr(resumption, "gather_object", gather)
-    with pytest.raises(UserError, match="is not there on every machine; the run's folder has to be one that all"):
+    with pytest.raises(UserError, match="is not there on every machine; put the run's folder on a disk"):
         resumption.on_every_machine(tmp_path)
 
 
