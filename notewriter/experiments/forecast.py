@@ -30,7 +30,8 @@ FOLDER = "dry_run"
 STARTS = {"": 2.0, "train": 9.0, "server": 11.0}
 """How often the time of importing torch and transformers a command, a training and a server take beside their work.
 
-Read off the logs of a run on two cores (docs/own.md)."""
+Rough: of a run on two busy cores (docs/own.md), whose import time was not measured and is taken as 4.5 seconds.
+"""
 
 SAVED = 4
 """Sizes of the weights in float32 that training writes: the model, and a state with the optimizer's two moments."""
