@@ -286,7 +286,10 @@ class Client:
             if self._opens_thoughts is None:
                 prompt = None
                 if self._owners == {"vllm"}:
-                    first = await self._ask_first(call._replace(sampling=Sampling(max_tokens=1)), continuation.FIRST)
+                    trial = call._replace(
+                        messages=[Message(role="user", content=TRIAL)], sampling=Sampling(max_tokens=1)
+                    )
+                    first = await self._ask_first(trial, continuation.FIRST)
                     prompt = continuation.opening_of(first)
                 self._opens_thoughts = opens_thought(prompt) if prompt else await self._shows_a_thought(call)
         return self._opens_thoughts

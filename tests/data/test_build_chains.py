@@ -367,8 +367,8 @@ def test_a_killed_run_resumes_with_what_is_missing_and_the_result_is_the_same(bu
     journal.write_bytes(b"".join(lines[:4]) + lines[4][:-100])
     asked = len(endpoint.running.requests)
     build(cache=str(folder / "new.sqlite"), concurrency=6)
-    # Two questions of two steps and a search each are reasoned about again.
-    assert len(endpoint.running.requests) == asked + 2 * 3
+    # Two questions of two steps and a search each are reasoned about again; how a prompt begins a reply is asked once.
+    assert len(endpoint.running.requests) == asked + 2 * 3 + 1
     assert [(folder / name).read_bytes() for name in names] == before
 
 
