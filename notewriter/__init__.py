@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from notewriter.rollouts.method import Method, Stage
     from notewriter.rollouts.rollout import Rollout
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "Method",
