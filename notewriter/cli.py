@@ -48,7 +48,7 @@ COMMANDS = {
         "make and show a paper's table beside its values, or an experiment's page",
     ),
     "judge": ("notewriter.evaluation.judge", "rate a run's answers, reasoning chains and notes with a judge model"),
-    "compare": ("notewriter.results.compare_runs", "compare two runs over the same questions"),
+    "compare": ("notewriter.results.compare_runs", "compare runs, or groups of seeds, over the same questions"),
     "fit-control": (
         "notewriter.evaluation.fit_control",
         "fit a note-writer that is no language model, to compare with",
