@@ -93,8 +93,8 @@ def test_the_package_is_the_wheels_and_puts_no_other_name_on_the_path(environmen
 
 
 def test_recipes_are_listed_and_copied(run, tmp_path: Path) -> None:
-    assert "dpo/deepnote_qwen2.5-7b " in run("recipes")
-    run("recipes", "copy", "slurm/train.sbatch")
+    assert "dpo/deepnote_qwen2.5-7b " in run("fetch", "recipe")
+    run("fetch", "recipe", "slurm/train.sbatch")
     assert (tmp_path / "train.sbatch").read_text() == (ROOT / "slurm/train.sbatch").read_text()
 
 
@@ -115,7 +115,7 @@ def test_a_papers_table_is_estimated(run, tmp_path: Path) -> None:
 
 
 def test_a_pipeline_is_shown_as_jobs_of_a_cluster(run, environment: Path) -> None:
-    run("recipes", "copy", "slurm/cluster.env.example", "slurm/cluster.env")
+    run("fetch", "recipe", "slurm/cluster.env.example", "slurm/cluster.env")
     out = run("pipeline", "pipelines/quickstart", "--on", "slurm", "--dry_run", "true")
     assert "sbatch" in out and f"{environment}" in out and "slurm/run.sbatch" in out
 
