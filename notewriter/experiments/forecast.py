@@ -7,6 +7,7 @@ is, with whatever else it does, a probe of some seconds measures.
 """
 
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from safetensors import safe_open
 
 from notewriter.artifacts import statistics
 from notewriter.experiments.run import Pipeline, Run, program
@@ -27,10 +30,10 @@ from notewriter.rollouts.rehearsal import FILE, Expected
 FOLDER = "dry_run"
 """The folder in that of the pipeline for pairs without a model."""
 
-STARTS = {"": 2.0, "train": 9.0, "server": 11.0}
+STARTS = {"": 2.0, "train": 9.0, "server": 19.0}
 """How often the time of importing torch and transformers a command, a training and a server take beside their work.
 
-Rough: of a run on two busy cores (docs/own.md), whose import time was not measured and is taken as 4.5 seconds.
+By a run on two idle cores (docs/own.md), where importing took 2.5 seconds: other machines may differ.
 """
 
 SAVED = 4
@@ -220,13 +223,19 @@ class _Forecaster:
 
     def _size(self, model: str) -> float:
         """The parameters of a model by its files or its name, or of the one before for one that is not made yet."""
-        weights = sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) if model else 0
+        weights = list(Path(model).glob("*.safetensors")) if model else []
         name = re.search(r"(\d+(?:\.\d+)?)([MB])\b", model)
         if weights:
-            self.parameters = weights / 2
+            self.parameters = sum(map(_values_in, weights))
         elif name:
             self.parameters = float(name[1]) * (1e6 if name[2] == "M" else 1e9)
         return self.parameters
+
+
+def _values_in(file: Path) -> int:
+    """The number of values in a file of weights, by its header."""
+    with safe_open(file, framework="numpy") as weights:
+        return sum(math.prod(weights.get_slice(name).get_shape()) for name in map(str, weights.keys()))
 
 
 def _printed(argv: list[str]) -> str:

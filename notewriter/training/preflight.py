@@ -17,7 +17,7 @@ from typing import Annotated
 from annotated_types import Interval
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from trl import ModelConfig, pack_dataset
+from trl import DPOConfig, ModelConfig, pack_dataset
 from trl.trainer.utils import add_fused_lm_head
 
 from notewriter.ground import config
@@ -40,6 +40,7 @@ from notewriter.training.options import (
     check_packing,
 )
 from notewriter.training.sharing import prefix_sharing
+from notewriter.training.sharing.sampler import BY_PROMPT
 
 
 @dataclass
@@ -92,6 +93,9 @@ def main(argv: list[str]) -> None:
         if shared:
             check_sharing(model)
         size = cost_model.load_of(trained_apart(cost_model.sizes_of(dataset), training), shared)
+        if shared and isinstance(training, DPOConfig) and training.train_sampling_strategy in ("sequential", BY_PROMPT):
+            repeated = cost_model.repeated_tokens(dataset, training.per_device_train_batch_size)
+            size = replace(size, forward_tokens=size.forward_tokens - repeated)
         if packed:
             with writing(rows.cache()):
                 size = replace(size, rows=len(pack_dataset(dataset.select_columns(["input_ids"]), packed)))

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import save_file
 
 from notewriter.experiments import forecast as forecasting
 from notewriter.experiments.forecast import FOLDER, Speed
@@ -80,17 +82,32 @@ def dry_run(tmp_path, capsys, runs):
 def test_each_run_says_what_it_takes_and_the_last_line_the_sum(asked, tmp_path, capsys):
     said = dry_run(tmp_path, capsys, RUNS)
     assert said["fetch"] == "0.0 minutes, 0.3 GB, to download"
-    # 2 x 1e8 x (40,000 / 1e10 + 1,000 / 1e9) = 1,000 s, with 2 x 3 s of a command and 11 x 3 s of the server.
-    assert said["label"] == "17.3 minutes, 40,000 tokens to read and 1,000 to write"
+    # 2 x 1e8 x (40,000 / 1e10 + 1,000 / 1e9) = 1,000 s, with 2 x 3 s of a command and 19 x 3 s of the server.
+    assert said["label"] == "17.7 minutes, 40,000 tokens to read and 1,000 to write"
     # The server is up.
     assert said["before"].startswith("16.8 minutes")
     # 240 s and 9 x 3 s; four times 1e8 float32 numbers.
     assert said["train"] == "4.5 minutes, 1.6 GB, 30,000 tokens in 14 steps, 5.7 GiB of memory"
     # Of a model that is not there, the size is that of the one before.
-    assert said["after"].startswith("17.3 minutes")
+    assert said["after"].startswith("17.7 minutes")
     assert said["show"] == "0.1 minutes"
     minutes, _, rest = said["in all"].partition(" ")
-    assert float(minutes) == pytest.approx(56, abs=0.2) and rest.startswith("minutes, 1.9 GB; counted from the inputs")
+    assert float(minutes) == pytest.approx(56.8, abs=0.1) and rest.startswith(
+        "minutes, 1.9 GB; counted from the inputs"
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_is_there_has_the_size_of_its_weights_however_they_are_stored(asked, tmp_path, capsys, dtype):
+    model = tmp_path / "model"
+    model.mkdir()
+    save_file(
+        {"a": torch.zeros(10_000, 500, dtype=dtype), "b": torch.zeros(3, dtype=dtype)}, model / "model.safetensors"
+    )
+    command = f"notewriter evaluate --output_dir {tmp_path}/before"
+    said = dry_run(tmp_path, capsys, [RUNS[0], {"title": "before", "command": command, "serve": str(model)}])
+    # 2 x 5e6 x (40,000 / 1e10 + 1,000 / 1e9) = 50 s, and 21 x 3 s.
+    assert said["before"].startswith("1.9 minutes")
 
 
 def test_only_marked_runs_are_done_and_pairs_are_made_without_a_model_beside(asked, tmp_path, capsys):

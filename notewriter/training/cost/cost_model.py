@@ -46,6 +46,7 @@ They were read from DeepSpeed 0.19, accelerate 1.15, PyTorch 2.13 and TRL 1.16 w
 leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan for 10 to 20% more.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -369,6 +370,19 @@ def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:
     sides = ("completion_ids",) if "completion_ids" in dataset.column_names else ("chosen_ids", "rejected_ids")
     columns = (dataset[name] for name in ("prompt_ids", *sides))
     return [tuple(map(len, row)) for row in zip(*columns, strict=True)]
+
+
+def repeated_tokens(dataset: Dataset, batch: int) -> int:
+    """The tokens that batches of pairs with shared prompts do not compute again (`prefix_sharing.repeated`).
+
+    They are those of a pair's prompt, and of its chosen side, that the pair before it in the batch has too.
+    """
+    pairs = list(zip(dataset["prompt_ids"], dataset["chosen_ids"], strict=True))
+    return sum(
+        len(prompt) + (len(chosen) if chosen == chosen_before else 0)
+        for number, ((prompt_before, chosen_before), (prompt, chosen)) in enumerate(itertools.pairwise(pairs), start=1)
+        if number % batch and prompt == prompt_before
+    )
 
 
 def scores_with_reference(training: Configuration) -> bool:

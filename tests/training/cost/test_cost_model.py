@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig, get_quantization_config
 
@@ -369,3 +370,14 @@ def test_by_need_the_estimate_says_what_lies_between() -> None:
     assert by_need["without_recomputation"] == none["total"]
     assert "; without recomputation" in cost_model.table(by_need)
     assert "; without recomputation" not in cost_model.table(none)
+
+
+def test_what_pairs_of_a_batch_repeat_is_computed_once() -> None:
+    prompts = [[1, 2, 3], [1, 2, 3], [1, 2, 3], [4, 5]]
+    chosen = [[7], [7], [8, 9], [7]]
+    dataset = Dataset.from_dict({"prompt_ids": prompts, "chosen_ids": chosen})
+    # The second pair repeats prompt and chosen side, the third one its prompt.
+    assert cost_model.repeated_tokens(dataset, batch=4) == 4 + 3
+    # The third one begins a batch.
+    assert cost_model.repeated_tokens(dataset, batch=2) == 4
+    assert cost_model.repeated_tokens(dataset, batch=1) == 0
