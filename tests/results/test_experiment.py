@@ -131,6 +131,11 @@ def run_commands(file, seeds, arms, do_training):
         rf"|(?:{'|'.join(CONTROLS)}) on (?:{'|'.join(SETS)})$)"
         rf"|seed [{seeds}], (?:{'|'.join(arms)})(,| on (?:{'|'.join(SETS)})$|$)"
     )
+    do_runs(file, wanted, do_training)
+
+
+def do_runs(file, wanted, do_training):
+    """Do the runs whose titles are wanted, in this process."""
     for run in read_pipeline(file).runs:
         if wanted.match(run.title):
             _, command, *argv = run.command_line()
@@ -212,13 +217,7 @@ def run_more(file, do_training):
         rf"|fit the control|(?!seed)\w+ on (?:{'|'.join(MORE_SETS)})$)"
         rf"|seed 1, (?:{'|'.join(MORE_ARMS)})(,| on (?:{'|'.join(MORE_SETS)})$|$)"
     )
-    for run in read_pipeline(file).runs:
-        if wanted.match(run.title):
-            _, command, *argv = run.command_line()
-            if command == "train":
-                do_training(argv)
-            else:
-                importlib.import_module(COMMANDS[command][0]).main(argv)
+    do_runs(file, wanted, do_training)
 
 
 @pytest.mark.integration
