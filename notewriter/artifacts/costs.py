@@ -1,6 +1,6 @@
 """costs.json: the calls, tokens, seconds and money of a run, or of judging it, by stage and role."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ class StageCosts:
         cached_tokens: those of them that the server had in its prefix cache.
         completion_tokens: tokens received.
         seconds: time spent waiting for the model; concurrent calls add up.
+        wall_seconds: time in which at least one of the calls was under way; None where that is unknown.
     """
 
     calls: int
@@ -28,6 +29,7 @@ class StageCosts:
     cached_tokens: int
     completion_tokens: int
     seconds: float
+    wall_seconds: float | None = None
 
     def __add__(self, other: "StageCosts") -> "StageCosts":
         return StageCosts(
@@ -37,10 +39,6 @@ class StageCosts:
             completion_tokens=self.completion_tokens + other.completion_tokens,
             seconds=self.seconds + other.seconds,
         )
-
-
-COUNTED = tuple(field.name for field in fields(StageCosts))
-"""What is summed for each stage and role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +51,20 @@ class Costs:
         counts: events that methods counted, by name.
         compression: words retrieved per word of the text that answers were written from (ReSP, section 5.2); None
             without retrieval.
+        wall_seconds: time in which at least one call was under way; None where that is unknown. Less than the stages'
+            together, which overlap.
     """
 
     stages: dict[str, StageCosts]
     money: float | None = None
     counts: dict[str, int]
     compression: float | None
+    wall_seconds: float | None = None
 
     @property
     def total(self) -> StageCosts:
         """The sums over all stages."""
-        return sum(self.stages.values(), StageCosts(0, 0, 0, 0, 0.0))
+        return replace(sum(self.stages.values(), StageCosts(0, 0, 0, 0, 0.0)), wall_seconds=self.wall_seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of costs.json, with its schema."""

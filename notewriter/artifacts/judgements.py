@@ -30,6 +30,7 @@ class Judgement:
         cached_tokens: those of them that the server had in its prefix cache.
         completion_tokens: tokens written by the judge.
         seconds: time spent waiting for the judge.
+        ended: the clock's time at its last reply, in seconds since 1970; 0 where it is unknown.
     """
 
     question_id: str
@@ -44,6 +45,7 @@ class Judgement:
     cached_tokens: int = 0
     completion_tokens: int
     seconds: float = 0.0
+    ended: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The line in the judgement's file, with its schema."""

@@ -1,7 +1,8 @@
 """The cost of runs: calls, tokens, seconds and money, by stage and role."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from notewriter.artifacts.costs import Costs, StageCosts
 from notewriter.artifacts.judgements import Judgement
@@ -24,8 +25,16 @@ METRICS = tuple(
 )
 """Names of what a question cost."""
 
-Calls = dict[tuple[str, str], StageCosts]
-"""Stage and role -> sums over the calls."""
+
+class Tally(NamedTuple):
+    """Sums over the calls of a stage, and when each of them began and ended, as far as that is known."""
+
+    sums: StageCosts
+    spans: list[tuple[float, float]]
+
+
+Calls = dict[tuple[str, str], Tally]
+"""Stage and role -> their calls."""
 
 
 def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices: Prices) -> Costs:
@@ -51,13 +60,27 @@ def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices
 
 
 def add_call(calls: Calls, stage: str, role: str, call: Completion | Judgement) -> None:
-    """Add a call, or all calls of a judgement, to the sums of their stage and role."""
-    sums = calls.setdefault((stage, role), StageCosts(0, 0, 0, 0, 0.0))
+    """Add a call, or all calls of a judgement, to those of their stage and role."""
+    sums, spans = calls.setdefault((stage, role), Tally(StageCosts(0, 0, 0, 0, 0.0), []))
     sums.calls += 1
     sums.prompt_tokens += call.prompt_tokens
     sums.cached_tokens += call.cached_tokens
     sums.completion_tokens += call.completion_tokens
     sums.seconds += call.seconds
+    if call.ended:
+        spans.append((call.ended - call.seconds, call.ended))
+
+
+def wall_seconds(tallies: Sequence[Tally]) -> float | None:
+    """The time in which at least one call was under way; None where it is unknown of one of them."""
+    spans = sorted(span for tally in tallies for span in tally.spans)
+    if not spans or len(spans) < sum(tally.sums.calls for tally in tallies):
+        return None
+    seconds, reached = 0.0, spans[0][0]
+    for began, ended in spans:
+        seconds += max(0.0, ended - max(began, reached))
+        reached = max(reached, ended)
+    return round(seconds, 3)
 
 
 def costs_of(
@@ -65,12 +88,13 @@ def costs_of(
 ) -> Costs:
     """Sums of calls as they are written to disk: seconds in milliseconds' precision, and money at the given prices."""
     money = 0.0
-    for (_, role), sums in calls.items():
-        sums.seconds = round(sums.seconds, 3)
-        money += cost(prices, role, sums.prompt_tokens, sums.completion_tokens)
+    for (_, role), tally in calls.items():
+        tally.sums.seconds, tally.sums.wall_seconds = round(tally.sums.seconds, 3), wall_seconds([tally])
+        money += cost(prices, role, tally.sums.prompt_tokens, tally.sums.completion_tokens)
     return Costs(
-        stages={f"{stage} ({role})": sums for (stage, role), sums in calls.items()},
+        stages={f"{stage} ({role})": tally.sums for (stage, role), tally in calls.items()},
         money=round(money, 6) if prices else None,
         counts=counts or {},
         compression=compression,
+        wall_seconds=wall_seconds([*calls.values()]),
     )

@@ -179,6 +179,7 @@ async def judge_one(question: Question, steps: Sequence[str], name: str, resourc
         cached_tokens=sum(completion.cached_tokens for completion in completions),
         completion_tokens=sum(completion.completion_tokens for completion in completions),
         seconds=sum(completion.seconds for completion in completions),
+        ended=max((completion.ended for completion in completions), default=0.0),
     )
 
 

@@ -89,7 +89,8 @@ class Completion:
     Completion tokens are all that are billed, a thought's too. `tokens` are the reply's tokens with their natural
     log-probabilities if the sampling requested them, `alternatives` the natural log-probabilities of the sampling's
     alternatives at each position. `thought` is what a server with a reasoning parser cut off the text,
-    or what was cut within a thought that the chat template had begun.
+    or what was cut within a thought that the chat template had begun. `ended` is the clock's time at the reply, in
+    seconds since 1970; 0 where it is unknown.
     """
 
     text: str
@@ -101,3 +102,4 @@ class Completion:
     tokens: list[tuple[str, float]] | None = None
     alternatives: list[dict[str, float]] | None = None
     thought: str = ""
+    ended: float = 0.0

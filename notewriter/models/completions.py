@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,7 @@ def read(reply: Any, messages: Sequence[Message], sampling: Sampling, seconds: f
         tokens=tokens,
         alternatives=likely,
         thought=without_surrogates(thought),
+        ended=round(time.time(), 3),
     )
 
 

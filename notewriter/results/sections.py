@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from notewriter.artifacts.costs import COUNTED
+from notewriter.artifacts.costs import StageCosts
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.catalogue import metric_named
@@ -244,9 +244,11 @@ def _kinds_of(prediction: Prediction, key: str) -> list[str]:
 
 
 COSTS_TEXT = (
-    "Sums over all questions. Compression: words retrieved per word of the text that the answer was written from. The "
-    "cost of judging a run is listed separately."
+    "Sums over all questions. Seconds are those in which at least one of the calls was under way. Compression: words "
+    "retrieved per word of the text that the answer was written from. The cost of judging a run is listed separately."
 )
+COUNTED = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens")
+"""What is summed for each stage and role."""
 
 
 def stage_costs(runs: Sequence[Run]) -> Table:
@@ -259,16 +261,21 @@ def stage_costs(runs: Sequence[Run]) -> Table:
                 rows.append(
                     [
                         Marked(label, bold),
-                        *(f"{getattr(costs.total, key):,.0f}" for key in COUNTED),
+                        *_counted(costs.total),
                         f"{costs.compression:,.2f}" if costs.compression else "",
                         f"{costs.money:,.4f}" if costs.money is not None else "",
                         "; ".join(f"{event.replace('_', ' ')}: {count:,}" for event, count in costs.counts.items()),
                     ]
                 )
                 for stage, sums in costs.stages.items():
-                    rows.append([stage, *(f"{getattr(sums, key):,.0f}" for key in COUNTED), "", "", ""])
-    header = ["Run, stage (role)", *map(named, COUNTED), "Compression", "Money", "Counted"]
+                    rows.append([stage, *_counted(sums), "", "", ""])
+    header = ["Run, stage (role)", *map(named, COUNTED), "Seconds", "Compression", "Money", "Counted"]
     return "", header, rows
+
+
+def _counted(sums: StageCosts) -> list[str]:
+    seconds = "" if sums.wall_seconds is None else f"{sums.wall_seconds:,.0f}"
+    return [*(f"{getattr(sums, key):,}" for key in COUNTED), seconds]
 
 
 def interval_chart(runs: Sequence[Run]) -> list[Part]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from notewriter.artifacts.costs import Costs
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.evaluation.accounting import run_costs
@@ -41,6 +42,28 @@ def test_calls_and_tokens_are_summed_by_stage_and_role(trace):
     assert sums.seconds == 1.0
     prediction = predicted(trace)
     assert (prediction.calls, prediction.retrievals, prediction.completion_tokens) == (3, 2, 17)
+
+
+def test_calls_at_the_same_time_take_their_time_once_and_what_lies_between_them_is_left_out(trace):
+    """Two notes of half a second, one begun 0.2 s after the other, and an answer ten seconds later."""
+
+    def costs(*ends: float) -> Costs:
+        calls = iter(ends)
+        steps = [
+            replace(step, completion=replace(step.completion, ended=next(calls)))
+            if isinstance(step, Generation)
+            else step
+            for step in trace.steps
+        ]
+        return run_costs([replace(trace, steps=steps)], [predicted(trace)], {})
+
+    known = costs(100.5, 100.7, 110.7)
+    assert known.stages["m/note (notes)"].wall_seconds == pytest.approx(0.7)
+    assert known.wall_seconds == known.total.wall_seconds == pytest.approx(1.2)
+    # The reply of a cache in which ends were not recorded.
+    unknown = costs(100.5, 0.0, 110.7)
+    assert unknown.stages["m/note (notes)"].wall_seconds is unknown.wall_seconds is None
+    assert unknown.stages["m/answer (answer)"].wall_seconds == pytest.approx(0.5)
 
 
 def test_words_are_counted_where_they_were_found_and_in_the_note_that_was_answered_from(trace):

@@ -317,3 +317,14 @@ def test_the_page_asks_the_network_for_nothing_and_logs_no_error(browser):
     waited(browser, "#detail pre")
     assert browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
     assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+def test_the_page_does_not_scroll_sideways(browser, width):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        assert browser.execute_script("return innerWidth") == width
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from notewriter.artifacts.costs import COSTS_SCHEMA, COUNTED
+from notewriter.artifacts.costs import COSTS_SCHEMA
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.results.report import main, write_report
@@ -83,15 +83,17 @@ def test_the_score_stands_against_costs_and_steps_on_axes_that_end_at_round_numb
     assert "<title>dear: 0.500 at 4,500.0</title>" in text
 
 
+SUMS = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds")
 COSTS = {
     "schema": COSTS_SCHEMA,
     "stages": {
-        "deepnote/init_note (notes)": dict.fromkeys(COUNTED, 1000),
-        "deepnote/answer (answer)": dict.fromkeys(COUNTED, 234),
+        "deepnote/init_note (notes)": dict.fromkeys(SUMS, 1000),
+        "deepnote/answer (answer)": dict.fromkeys(SUMS, 234),
     },
     "counts": {"invalid_actions": 3},
     "compression": 5.884,
     "money": 0.0125,
+    "wall_seconds": 56.4,
 }
 
 
@@ -99,7 +101,8 @@ def test_costs_are_shown_by_stage_with_compression_events_and_money(two_runs, tm
     (two_runs[1] / "costs.json").write_text(json.dumps(COSTS))
     write_report(two_runs, tmp_path / "report.html")
     first, *rows = rows_of(tmp_path / "report.html", "costs")[1:]
-    assert first[0] == ["after"] and first[1:] == [["1,234"]] * len(COUNTED) + [
+    assert first[0] == ["after"] and first[1:] == [["1,234"]] * 4 + [
+        ["56"],
         ["5.88"],
         ["0.0125"],
         ["invalid", "actions:", "3"],
@@ -110,7 +113,7 @@ def test_costs_are_shown_by_stage_with_compression_events_and_money(two_runs, tm
 def test_what_judging_cost_stands_apart_from_the_run(two_runs, tmp_path):
     (two_runs[1] / "costs.json").write_text(json.dumps(COSTS))
     (two_runs[1] / "judged").mkdir(exist_ok=True)
-    judging = {"stages": {"judge/answer (judge)": dict.fromkeys(COUNTED, 777)}, "money": 0.5}
+    judging = {"stages": {"judge/answer (judge)": dict.fromkeys(SUMS, 777)}, "money": 0.5, "wall_seconds": None}
     nothing = {"counts": {}, "compression": None}
     (two_runs[1] / "judged/costs.json").write_text(json.dumps(COSTS | judging | nothing))
     write_report(two_runs, tmp_path / "report.html")

@@ -219,6 +219,8 @@ def test_variables_that_are_sent_with_requests_change_what_the_model_reads(vllm_
     async def prompt_tokens(**variables):
         body = {"chat_template": template, "chat_template_kwargs": variables}
         client = Client(Endpoint(vllm_server.base_url, vllm_server.model, extra_body=body))
+        # Whose server it is: another one is asked for a whole reply, to see whether a short one is a cut thought.
+        await client.check()
         completion = await client.complete(messages, Sampling(0.1, 0.9, 1))
         await client.close()
         return completion.prompt_tokens
@@ -335,6 +337,7 @@ def test_a_server_killed_in_the_middle_of_calls_is_started_again_and_they_are_an
         # As long as they may be: on a busy machine a short reply would be there before its request is counted.
         endpoint = Endpoint(vllm_server.base_url, vllm_server.model, extra_body={"ignore_eos": True})
         client = Client(endpoint, revive=[vllm_server.ensure_alive])
+        await client.check()
         calls = [asyncio.create_task(client.complete(each, Sampling(0.1, 0.9, 256))) for each in messages]
         while not await asyncio.to_thread(counted, vllm_server, "vllm:num_requests_running"):
             await asyncio.sleep(0.05)
