@@ -48,7 +48,10 @@ class PreflightArguments(cost_model.MachineArguments):
     """The options of `notewriter preflight` beside those of the training script."""
 
     method: str | None = field(
-        default=None, metadata={"help": "dpo, kto or sft; by default dpo with pairs, and sft with data"}
+        default=None,
+        metadata={
+            "help": "dpo, kto or sft, whose options this list is of; by default sft with data, and dpo otherwise"
+        },
     )
 
     show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})
@@ -72,7 +75,7 @@ def main(argv: list[str]) -> None:
             "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
             "--data that of conversations for SFT"
         )
-    method = given.get("method") or ("dpo" if "pairs" in given else "sft")
+    method = given.get("method") or ("sft" if "data" in given else "dpo")
     machine, arguments, training, model = config.parse(
         [PreflightArguments, *choose("method", str(method), OPTIONS), ModelConfig],
         # A node without GPUs may check a run that has them.

@@ -125,6 +125,15 @@ def test_without_pairs_and_data_both_are_asked_for(tiny_model: Path, tmp_path: P
         preflight.main([f"--config={tmp_path / 'none.yaml'}"])
 
 
+@pytest.mark.parametrize(("method", "option"), [([], "--pairs"), (["--method", "sft"], "--data")])
+def test_help_lists_the_options_of_the_method(
+    method: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        preflight.main([*method, "--help"])
+    assert f"\n  {option} " in capsys.readouterr().out
+
+
 def test_rows_are_numbered_as_in_their_file(
     options: list[str], write_pairs: Callable[..., Path], make_pair: Callable[..., dict]
 ) -> None:

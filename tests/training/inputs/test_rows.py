@@ -25,6 +25,13 @@ def test_folder_without_train_split_is_refused(tmp_path: Path) -> None:
         rows.find_splits(tmp_path, "--pairs")
 
 
+@pytest.mark.parametrize("name", ["run.json", "estimate.json"])
+def test_what_a_run_leaves_before_its_rows_is_not_read_as_rows(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"pairs": 10}')
+    with pytest.raises(UserError, match=r"has no train\.parquet: .* has not ended, or was a dry run"):
+        rows.find_splits(tmp_path, "--pairs")
+
+
 def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
     dataset = Dataset.from_list([make_pair(0) | {"row": 0, "length": 90}])
 
