@@ -17,6 +17,9 @@ from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 
 NAME = "run.json"
+ESTIMATE = "estimate.json"
+"""Where a dry run saves its estimate in the run folder, for comparison with the actual figures."""
+
 SCHEMA = "notewriter/run/1"
 CONFIG_FILE = "config: "
 """Begins the name of a file of options among the inputs."""

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from safetensors import safe_open
 
-from notewriter.artifacts import statistics
+from notewriter.artifacts import run_record, statistics
 from notewriter.experiments.run import Pipeline, Run, program
 from notewriter.ground import jsonl
 from notewriter.ground.config import given, without_options
 from notewriter.ground.errors import UserError
-from notewriter.rollouts.rehearsal import FILE, Expected
+from notewriter.rollouts.rehearsal import Expected
 
 FOLDER = "dry_run"
 """The folder in that of the pipeline for pairs without a model."""
@@ -184,7 +184,7 @@ class _Forecaster:
         output = Path(given(argv)["output_dir"])
         tokenizer = ["--tokenizer", model] if model else []
         _printed([*argv, "--dry_run", "true", *tokenizer])
-        estimate: dict[str, Any] = jsonl.read_object(output / FILE, Expected, "remove it")
+        estimate: dict[str, Any] = jsonl.read_object(output / run_record.ESTIMATE, Expected, "remove it")
         tokens = estimate["tokens_in_all"]
         prompt, completion = tokens["prompt_tokens"], tokens["completion_tokens"]
         if argv[1] == "pairs":

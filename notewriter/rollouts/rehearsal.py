@@ -11,6 +11,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from annotated_types import Interval
 
+from notewriter.artifacts import run_record
 from notewriter.artifacts.statistics import UsageTotals
 from notewriter.ground import jsonl
 from notewriter.ground.config import check
@@ -28,9 +29,6 @@ from notewriter.rollouts.usage import Usage
 
 TOKENS_A_WORD = 1.3
 """Typical for English text in current vocabularies; used if no tokenizer is available."""
-
-FILE = "estimate.json"
-"""Where a dry run saves its estimate in the run folder, for comparison with the actual figures."""
 
 
 @dataclass
@@ -138,7 +136,7 @@ class Rehearsal(Resources):
 
 def report(result: Estimate, folder: Path) -> None:
     """Print an estimate and save it in a run's folder, for comparison with the actual figures."""
-    jsonl.write_text(folder / FILE, [json.dumps(result, indent=2) + "\n"])
+    jsonl.write_text(folder / run_record.ESTIMATE, [json.dumps(result, indent=2) + "\n"])
     sys.stdout.write(_table(result))
 
 
@@ -201,7 +199,7 @@ def estimated(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it is damaged.
     """
-    path = folder / FILE
+    path = folder / run_record.ESTIMATE
     return {"estimate": jsonl.read_object(path, Expected, "remove it")} if path.exists() else {}
 
 

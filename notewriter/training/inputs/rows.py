@@ -23,7 +23,6 @@ from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.rollouts import rehearsal
 from notewriter.training.inputs import chat_templates, forms, repositories, written
 from notewriter.training.inputs.forms import Row
 
@@ -63,7 +62,7 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
     places = [(split, path / f"{split}{suffix}") for split in ("train", "dev") for suffix in (".jsonl", ".parquet")]
     files = {"train": path} if path.is_file() else {split: file for split, file in places if file.is_file()}
     if "train" not in files:
-        if any((path / name).is_file() for name in (run_record.NAME, rehearsal.FILE)):
+        if any((path / name).is_file() for name in (run_record.NAME, run_record.ESTIMATE)):
             raise UserError(
                 f"{path}: has no train.parquet: the command that writes it has not ended, or was a dry run; run it, "
                 f"or give {option} the folder that the data was written to"
