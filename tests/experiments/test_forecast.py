@@ -8,12 +8,12 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from notewriter.artifacts.run_record import ESTIMATE
 from notewriter.experiments import forecast as forecasting
 from notewriter.experiments.forecast import FOLDER, Speed
 from notewriter.experiments.pipeline import main
 from notewriter.ground.config import given
 from notewriter.ground.errors import UserError
-from notewriter.rollouts.rehearsal import FILE
 
 RUNS = [
     {
@@ -63,7 +63,7 @@ def asked(monkeypatch):
         if "--dry_run" in argv:
             folder.mkdir(parents=True)
             total = {"prompt_tokens": 40000, "completion_tokens": 1000}
-            (folder / FILE).write_text(json.dumps({"questions": 9, "tokens_in_all": total, "money": 0.25}))
+            (folder / ESTIMATE).write_text(json.dumps({"questions": 9, "tokens_in_all": total, "money": 0.25}))
         return ""
 
     monkeypatch.setattr(forecasting, "_printed", printed)
