@@ -72,17 +72,18 @@ class Plugins(dict[str, T]):
         if is_place(name):
             raise UserError(
                 f"{kind} {name!r}: code that a folder or its data names is not imported; if you trust it, add "
-                f"--plugins {name}"
+                f"--plugins {name} (in Python: notewriter.ground.plugins.load({name!r}))"
             )
         raise UserError(unknown(kind, name, {*self, *self._entry_points()}))
 
     def installed(self) -> list[T]:
-        """Ours, those of installed packages, and those that were asked for.
+        """Ours, those that were asked for or imported with `load`, and those of installed packages.
 
         Raises:
             UserError: one of a package cannot be loaded.
         """
-        return [self[name] for name in {**self, **self._entry_points()}]
+        loaded = [place for place, entry in _LOADED.items() if isinstance(entry, self.kind)]
+        return [self[name] for name in [*dict.fromkeys([*self, *loaded, *self._entry_points()])]]
 
     def from_packages(self) -> list[str]:
         """The names of installed packages' entries, which are not imported for it."""

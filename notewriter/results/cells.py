@@ -14,6 +14,7 @@ from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.writing import read_manifest as read_corpus_manifest
 from notewriter.evaluation.evaluating import Evaluation, checked, run
 from notewriter.evaluation.judging import judge
+from notewriter.evaluation.metrics import FAMILIES
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
 from notewriter.models.prices import CostArguments
@@ -70,7 +71,9 @@ def run_cells(
                 runs[folder] = cell
                 with attempt(cell):
                     evaluation = checked(*cell.arguments(folder, cache))
-                    if resume.retry_errors or not _is_finished(folder, evaluation):
+                    # A metric family of somebody else's may be another one now, and scoring asks no model.
+                    is_ours = evaluation.family in FAMILIES.ours
+                    if resume.retry_errors or not (is_ours and _is_finished(folder, evaluation)):
                         waiting.append((cell, evaluation))
     with keep(table.output / "logs"):
         for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
@@ -154,6 +157,9 @@ def check_searched(table: PaperTable, cells: Sequence[Evaluated], *, sizes: bool
             if index and (other := other_corpus(cell, sizes=sizes)):
                 raise UserError(f"{folder}: is {other}; the table searches {corpus_of(cell)}; {remedy}")
             name = table.indexes[folder].corpus
+            if table.file.corpora[name].path:
+                # Of the user's own documents its steps are done again, as far as they have changed.
+                continue
             made = Path(table.corpora_folder) / name
             there = read_corpus_manifest(made)
             source = table.file.corpora[name].source or name

@@ -1,17 +1,19 @@
 """What an experiment compares: the key `results` of its pipeline file as a grid, and the runs that are in it."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from notewriter.evaluation.accounting import METRICS as COSTS
 from notewriter.evaluation.catalogue import METRICS
+from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.notes import FACTS, WORDS
 from notewriter.experiments.compared import BEST, Compared
 from notewriter.experiments.files import Variables, filled, filled_in, names_in
 from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import unknown
 from notewriter.results.compare import Difference, difference
 from notewriter.results.grid import Cell
 from notewriter.results.measures import score
@@ -137,7 +139,10 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
     """Check that what is named is there, and that the paths of cells tell their runs apart."""
     if costs := [metric.name for metric in COSTS if metric.name in compared.metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
-    _check_names(place, "metrics", compared.metrics, METRICS)
+    # Looking for other packages' metrics reads the files of every installed package.
+    families = FAMILIES.installed() if set(compared.metrics) - METRICS.keys() else []
+    scores = {*METRICS, *(metric.name for family in families for metric in family.metrics)}
+    _check_names(place, "metrics", compared.metrics, scores, "; those of a file of yours need --plugins FILE:OBJECT")
     for test in compared.primary:
         first, second = test.compare
         if first == BEST and not (compared.controls and compared.chosen_on):
@@ -165,6 +170,7 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
             raise UserError(f"{here}: has {{{{ seed }}}}, and there are no seeds; list them")
 
 
-def _check_names(place: str, key: str, names: Iterable[str], known: Iterable[str]) -> None:
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(f"{place}: {key}: {unknown[0]!r} is unknown; known are: {', '.join(known)}")
+def _check_names(place: str, key: str, names: Iterable[str], known: Collection[str], more: str = "") -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{place}: {key}: {unknown('name', name, known)}{more}")

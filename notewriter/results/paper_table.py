@@ -14,12 +14,13 @@ from notewriter.artifacts.reading import pick
 from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.evaluating import OPTIONS, EvaluateArguments
 from notewriter.evaluation.judgements import JUDGEMENTS
+from notewriter.evaluation.metrics import FAMILIES
 from notewriter.experiments.files import MissingVariable, Variables, changed, filled, filled_in, read_file
 from notewriter.ground import typed
 from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import defaults, names_in, names_of
-from notewriter.ground.plugins import is_place, load
+from notewriter.ground.plugins import is_place, load, unknown
 from notewriter.ground.recipes import find
 from notewriter.ground.yaml_files import check_mapping, read_mapping
 from notewriter.methods import METHODS
@@ -36,6 +37,12 @@ OUTPUT = "runs/papers"
 """Where the runs of papers' tables are by default."""
 
 NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
+CORPORA = "runs/corpus"
+"""Where a table makes its corpora, unless its variable `corpora` says it."""
+
+OF_A_CELL = ("benchmark", "model")
+"""The variables that a table has of itself: the names of each cell's benchmark and model."""
+
 SEARCHED = names_of(EvaluateArguments, of="retriever")
 """The options that say what is searched: a later layer of options replaces all of them."""
 
@@ -155,7 +162,7 @@ class PaperTable:
     @property
     def name(self) -> str:
         """The beginning of the names of the files that are written."""
-        return f"{self.path.parent.name}_{self.path.stem}"
+        return "_".join(filter(None, (self.path.parent.name, self.path.stem)))
 
     def chosen(self, patterns: Sequence[str]) -> list[Evaluated]:
         """The cells that a pattern fits, all without patterns.
@@ -180,9 +187,19 @@ def read_table(
     """
     path = find(path)
     file = check_mapping(read_file(path, "check the path of the table"), TableFile, str(path))
-    variables = changed(file.variables, changes, path)
+    if taken := [name for name in OF_A_CELL if name in file.variables]:
+        raise UserError(
+            f"{path}: variables: {taken[0]!r} is a name of the table's own; choose another than "
+            f"{' and '.join(OF_A_CELL)}, which stand for what each cell has"
+        )
+    variables = changed(({"corpora": CORPORA} if file.corpora else {}) | file.variables, changes, path)
+    made = {
+        name: replace(corpus, **filled_in(vars(corpus), variables, f"{path}: corpora: {name}"))
+        for name, corpus in file.corpora.items()
+    }
+    file = replace(file, corpora=made)
     for name, index in file.indexes.items():
-        choose(f"corpus of {path}: indexes: {name}", index.corpus, file.corpora)
+        entry_of(f"{path}: indexes: {name}", "corpus", index.corpus, file.corpora)
     indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in file.indexes.items()}
     cells = list(_Reader(path, file, variables, substitutes, output, indexes).cells())
     folder = filled("{{ corpora }}", variables, str(path)) if file.corpora else ""
@@ -217,15 +234,15 @@ class _Reader:
 
     def _cell(self, place: str, own: Options, method: str, model: str, setting: str, benchmark: str) -> Evaluated:
         file, substitutes = self.file, self.substitutes
-        variables = {**self.variables, "benchmark": benchmark, "model": model}
-        of_benchmark = dict(self._entry(place, "benchmark", benchmark, file.benchmarks))
+        variables = {**self.variables, **dict(zip(OF_A_CELL, (benchmark, model), strict=True))}
+        of_benchmark = dict(entry_of(place, "benchmark", benchmark, file.benchmarks))
         plays = self._model(place, model)
         of_method = {"method": method} | file.methods.get(method, {})
         recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
         if recipe.get("method") != of_method["method"]:
             recipe = _without(recipe, names_of(*OPTIONS, of="method"))
         layers = [recipe, of_benchmark, of_method, plays.options]
-        layers += [self._entry(place, "setting", setting, file.settings)] if setting else []
+        layers += [entry_of(place, "setting", setting, file.settings)] if setting else []
         options = _merged([*layers, file.options, own])
         found = (filled(index, variables, place) for index in indexes_of(options))
         searched = next((self.indexes[each] for each in found if each in self.indexes), None)
@@ -235,8 +252,9 @@ class _Reader:
         # The table is its user's file, as one of options is.
         for name in filter(is_place, names_in([options.get(kind) for kind in ("method", "dataset", "family")])):
             load(name)
-        self._entry(place, "method", str(options.get("method")), METHODS)
-        self._entry(place, "dataset", str(options.get("dataset")), BENCHMARKS)
+        entry_of(place, "method", str(options.get("method")), METHODS)
+        of_dataset = entry_of(place, "dataset", str(options.get("dataset")), BENCHMARKS)
+        entry_of(place, "metric family", str(options.get("family") or of_dataset.family), FAMILIES)
         if substitutes.indexes:
             options = _merged([options, {"index": [f"{substitutes.indexes}/{benchmark}"]}])
         if benchmark in substitutes.questions:
@@ -246,10 +264,8 @@ class _Reader:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
         if not METHODS[options["method"]].retrieves:
             options, searched = _without(options, SEARCHED), None
-        if unknown := [key for key in options if key not in NAMES]:
-            raise UserError(
-                f"{place}: {benchmark}/{method}/{model}: unknown key {unknown[0]!r}; known are: {sorted(NAMES)}"
-            )
+        if others := [key for key in options if key not in NAMES]:
+            raise UserError(f"{place}: {benchmark}/{method}/{model}: {unknown('key', others[0], NAMES)}")
         options, missing = _filled(options, variables, place)
         lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
         judge = self._judge(place, variables)
@@ -259,15 +275,8 @@ class _Reader:
         row = ", ".join(filter(None, (method, model, setting)))
         return Evaluated(row, benchmark, folders, method, model, setting, options, plays, judge, searched, lacks)
 
-    @staticmethod
-    def _entry(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
-        try:
-            return choose(kind, name, entries)
-        except UserError as error:
-            raise UserError(f"{place}: {error}") from error
-
     def _model(self, place: str, name: str) -> Model:
-        return _as_model(f"{self.path}: models: {name}", self._entry(place, "model", name, self.file.models))
+        return _as_model(f"{self.path}: models: {name}", entry_of(place, "model", name, self.file.models))
 
     def _served(self, options: Options) -> Options:
         """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
@@ -279,12 +288,12 @@ class _Reader:
         """The judge of a cell; None where nothing is judged."""
         file, here = self.file, f"{self.path}: judge"
         for each in file.judgements:
-            choose("judgement", each, JUDGEMENTS)
+            entry_of(f"{self.path}: judgements", "judgement", each, JUDGEMENTS)
         name = filled(file.judge_model, variables, f"{here}_model") if file.judge_model else ""
         entry = file.judge or {}
         if name:
             of_the_judge = _without(entry, {*names_of(*OPTIONS, of="model"), "billions"})
-            entry = self._entry(place, "model", name, file.models) | of_the_judge
+            entry = entry_of(place, "model", name, file.models) | of_the_judge
         if not file.judgements:
             return None
         if not entry:
@@ -294,6 +303,18 @@ class _Reader:
         if missing and name != variables["model"]:
             raise UserError(f"{here}: add --set {missing}=VALUE")
         return TableJudge(pick(options, ModelArguments), file.judgements, plays, name)
+
+
+def entry_of(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
+    """An entry by the name that a table's file gives at `place`.
+
+    Raises:
+        UserError: there is none; names the place and the names that there are.
+    """
+    try:
+        return choose(kind, name, entries)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
 
 
 def roles_of(options: Options) -> dict[str, Options]:

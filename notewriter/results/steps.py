@@ -13,19 +13,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from notewriter.corpora.corpus import PER_QUESTION
 from notewriter.corpora.published import PUBLISHED
-from notewriter.datasets import BENCHMARKS
+from notewriter.corpora.sources import SOURCES
 from notewriter.experiments.run import Needs
-from notewriter.fetching.catalogue import corpora
-from notewriter.ground.config import choose
+from notewriter.fetching.catalogue import corpora, datasets
 from notewriter.ground.errors import UserError
-from notewriter.ground.releases import File, Release
+from notewriter.ground.plugins import unknown
+from notewriter.ground.releases import FETCHED, File, Release
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
 from notewriter.pages.tables import Table
 from notewriter.results.cost import DECODE, PREFILL, CellCost, gpu_seconds
-from notewriter.results.paper_table import Evaluated, PaperTable, indexes_of, roles_of
+from notewriter.results.paper_table import Evaluated, PaperTable, entry_of, indexes_of, roles_of
 from notewriter.results.table_file import Options
+from notewriter.retrieval.index_folder import read_manifest
 from notewriter.retrieval.published import INDEXES
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
 
@@ -133,22 +135,24 @@ def steps_of(
         check: whether files that are not the published ones are refused.
 
     Raises:
-        UserError: an index cannot be made: its corpus, encoder or vectors are unknown.
+        UserError: questions are published nowhere, or an index cannot be made: its corpus, encoder or vectors are
+            unknown.
     """
     folders = list(dict.fromkeys(folder for cell in cells for folder in _indexes(table, cell)))
     searched = list(dict.fromkeys(table.indexes[folder].corpus for folder in folders))
     fetched: dict[str, EstimatedRun] = {}
     for step in (
-        *(step for cell in cells for step in _dataset(cell)),
-        *(_source(table, corpus) for corpus in searched),
-        *(_vectors(vectors) for folder in folders if (vectors := table.indexes[folder].vectors)),
+        *(step for cell in cells for step in _dataset(table, cell)),
+        *(step for corpus in searched for step in _source(table, corpus)),
+        *(step for folder in folders for step in _vectors(table, folder)),
         *(step for cell in cells for step in _models(table, cell)),
     ):
         # One after another: some share a folder, and all share the line.
         after = list(fetched)[-1:]
         checked = step.command if check else [*step.command, "--check", "false"]
         fetched.setdefault(step.title, replace(step, command=checked, after=after))
-    built = [_corpus(table, name) for name in searched] + [_index(table, folder) for folder in folders]
+    made = [_corpus(table, name) for name in searched if not table.file.corpora[name].is_made]
+    built = made + [_index(table, folder) for folder in folders]
     by_model: dict[str, list[Evaluated]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
@@ -177,33 +181,81 @@ def _fetch(kind: str, name: str, release: Release, files: Iterable[File], option
     )
 
 
-def _dataset(cell: Evaluated) -> Iterator[EstimatedRun]:
+def _dataset(table: PaperTable, cell: Evaluated) -> Iterator[EstimatedRun]:
     """The questions of a cell; nothing where they are in a file of the user's."""
-    name, split = cell.options["dataset"], cell.options.get("split")
     if "path" not in cell.options:
-        yield _questions(name, split)
+        yield _questions(f"{table.path}: benchmarks: {cell.column}", cell.options["dataset"], cell.options.get("split"))
 
 
-def _questions(name: str, split: str | None) -> EstimatedRun:
-    release = BENCHMARKS[name].source
-    assert release is not None
+def _questions(place: str, name: str, split: str | None) -> EstimatedRun:
+    """The published questions that are named at a place of the file.
+
+    Raises:
+        UserError: nobody publishes them, or they have no such split.
+    """
+    if name not in (published := datasets()):
+        raise UserError(f"{place}: {unknown('published dataset', name, published)}; add `path` for a file of yours")
+    release = published[name]
     split = split or release.splits[0]
+    entry_of(place, f"split of {name}", split, dict.fromkeys(release.splits))
     return _fetch("dataset", name, release, release.of_split(split), ["--split", split])
 
 
-def _source(table: PaperTable, name: str) -> EstimatedRun:
-    """The documents of a corpus."""
-    corpus = table.file.corpora[name]
-    if corpus.dataset:
-        return _questions(corpus.dataset, corpus.questions)
+def _source(table: PaperTable, name: str) -> Iterator[EstimatedRun]:
+    """The documents of a corpus; nothing where they are the user's.
+
+    Raises:
+        UserError: there is no such source, or it reads what is not named.
+    """
+    corpus, place = table.file.corpora[name], f"{table.path}: corpora: {name}"
     source = corpus.source or name
-    release = choose("source", source, corpora())
-    return _fetch("corpus", source, release, release.files)
+    if corpus.is_made:
+        return
+    if source not in (known := [*SOURCES, PER_QUESTION]):
+        raise UserError(f"{place}: {unknown('source', source, known)}; for a corpus.jsonl that is there, `path` alone")
+    if (source == PER_QUESTION) != bool(corpus.dataset):
+        raise UserError(f"{place}: `source: {PER_QUESTION}` and `dataset` belong together; give both or neither")
+    if corpus.path:
+        return
+    if corpus.dataset:
+        yield _questions(place, corpus.dataset, corpus.questions)
+    elif release := corpora().get(source):
+        yield _fetch("corpus", source, release, release.files)
+    else:
+        raise UserError(f"{place}: source {source!r} reads files of yours; add their `path`")
 
 
-def _vectors(name: str) -> EstimatedRun:
-    release = choose("index", name, INDEXES)
-    return _fetch("index", name, release, release.files)
+def _vectors(table: PaperTable, folder: str) -> Iterator[EstimatedRun]:
+    if name := table.indexes[folder].vectors:
+        release = entry_of(f"{table.path}: indexes: {folder}", "published index", name, INDEXES)
+        yield _fetch("index", name, release, release.files)
+
+
+def missing(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
+    """What cells need, is not there, and is made by no step: each with its key, a cell and the remedy.
+
+    That is: question files, indexes, documents and model folders of the user's.
+    """
+    found: dict[str, str] = {}
+    for cell in cells:
+        path = cell.options.get("path", FETCHED)
+        if path != FETCHED and not Path(path).exists():
+            found.setdefault(f"path: {path}: is not there", f"{cell.name}; check the path")
+        for folder in indexes_of(cell.options):
+            if folder in table.indexes:
+                corpus = table.file.corpora[table.indexes[folder].corpus]
+                if corpus.path and not Path(corpus.path).exists():
+                    place = f"corpora: {table.indexes[folder].corpus}: path: {corpus.path}: is not there"
+                    found.setdefault(place, "check the path")
+            elif read_manifest(folder) is None:
+                remedy = f"`notewriter index --path CORPUS.jsonl --index {folder}` builds it, or its entry in `indexes`"
+                found.setdefault(f"index: {folder}: is not there", f"{cell.name}; {remedy}")
+        for name in filter(lambda name: not is_hub_id(name), _served(table, cell)):
+            try:
+                Checkpoint(name).check()
+            except UserError as error:
+                found.setdefault(f"serve: {error}", cell.name)
+    return [f"{what} ({whose})" for what, whose in found.items()]
 
 
 def _models(table: PaperTable, cell: Evaluated) -> Iterator[EstimatedRun]:
@@ -271,8 +323,12 @@ def _passages(table: PaperTable, name: str) -> int:
     Raises:
         UserError: nobody states it.
     """
-    if passages := table.file.corpora[name].passages:
-        return passages
+    corpus = table.file.corpora[name]
+    if corpus.passages:
+        return corpus.passages
+    if corpus.path:
+        files = [Path(corpus.path), *Path(corpus.path).rglob("*")]
+        return math.ceil(sum(file.stat().st_size for file in files if file.is_file()) / TEXT_BYTES / corpus.words)
     if name not in PUBLISHED:
         raise UserError(f"{table.path}: corpora: {name}: has no `passages`, and nobody states them; add about how many")
     return PUBLISHED[name].documents
@@ -284,31 +340,34 @@ def _corpus(table: PaperTable, name: str) -> EstimatedRun:
     command = ["notewriter", "corpus", "--source", corpus.source or name]
     if corpus.dataset:
         command += ["--dataset", corpus.dataset]
-    given = {"--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
+    given = {"--path": corpus.path, "--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
     command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
     return EstimatedRun(
         title=f"make corpus {name}",
         command=[*command, "--output_dir", folder],
-        after=[_source(table, name).title],
-        result=[f"{folder}/manifest.json"],
+        after=[step.title for step in _source(table, name)],
+        # The user's own documents may be others by now, as the command can tell.
+        result=[] if corpus.path else [f"{folder}/manifest.json"],
         needs=Needs(cpus=2, memory_gb=4),
         hours=words / WORDS_A_SECOND / 3600,
         disk=words * TEXT_BYTES,
     )
 
 
+def _index_title(table: PaperTable, folder: str) -> str:
+    """The title of the step that builds an index: with its folder's name, or its path where two have that name."""
+    names = [Path(each).name for each in table.indexes]
+    name = Path(folder).name
+    return f"index {name if names.count(name) == 1 else folder}"
+
+
 def _index(table: PaperTable, folder: str) -> EstimatedRun:
     index = table.indexes[folder]
-    passages, words = _passages(table, index.corpus), table.file.corpora[index.corpus].words
-    command = [
-        "notewriter",
-        "index",
-        "--path",
-        f"{table.corpora_folder}/{index.corpus}/corpus.jsonl",
-        "--index",
-        folder,
-    ]
-    after = [f"make corpus {index.corpus}"]
+    corpus = table.file.corpora[index.corpus]
+    passages, words = _passages(table, index.corpus), corpus.words
+    path = corpus.path if corpus.is_made else f"{table.corpora_folder}/{index.corpus}/corpus.jsonl"
+    command = ["notewriter", "index", "--path", str(path), "--index", folder]
+    after = [] if corpus.is_made else [f"make corpus {index.corpus}"]
     if index.encoder is None:
         needs = Needs(cpus=2, memory_gb=math.ceil(1 + passages * BM25_GB))
         hours, disk = passages * words * BM25_SECONDS / 3600, passages * words * BM25_BYTES
@@ -324,15 +383,16 @@ def _index(table: PaperTable, folder: str) -> EstimatedRun:
             after.append(f"fetch index {index.vectors}")
             needs, hours = Needs(cpus=4, memory_gb=16), disk / COPIED_A_SECOND / 3600
         else:
-            billions = choose("encoder", index.encoder, table.file.encoders).billions
+            place = f"{table.path}: indexes: {folder}"
+            billions = entry_of(place, "encoder", index.encoder, table.file.encoders).billions
             hours = gpu_seconds(passages * words * TOKENS_A_WORD, 0, billions) / 3600
             needs = Needs(gpus=8 if hours > 8 else 1)
             hours /= needs.gpus
     return EstimatedRun(
-        title=f"index {Path(folder).name}",
+        title=_index_title(table, folder),
         command=command,
         after=after,
-        result=[f"{folder}/manifest.json"],
+        result=[] if corpus.path else [f"{folder}/manifest.json"],
         needs=needs,
         hours=hours,
         disk=disk,
@@ -343,8 +403,8 @@ def _evaluation(
     table: PaperTable, cells: Sequence[Evaluated], costs: Mapping[str, CellCost], command: Sequence[str]
 ) -> EstimatedRun:
     """The cells of one model, which share a server."""
-    needed = [step.title for cell in cells for step in (*_dataset(cell), *_models(table, cell))]
-    needed += [f"index {Path(folder).name}" for cell in cells for folder in _indexes(table, cell)]
+    needed = [step.title for cell in cells for step in (*_dataset(table, cell), *_models(table, cell))]
+    needed += [_index_title(table, folder) for cell in cells for folder in _indexes(table, cell)]
     gpus = max(map(_gpus, cells))
     # An exact search reads all vectors, which should stay in memory.
     vectors = [

@@ -41,7 +41,7 @@ from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
 from notewriter.results.experiment_page import ExperimentArguments, write_page
 from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table, roles_of
-from notewriter.results.steps import plan, steps_of, sums
+from notewriter.results.steps import missing, plan, steps_of, sums
 from notewriter.results.table_page import check_metrics, write_table
 from notewriter.rollouts.rehearsal import DryRunArguments
 
@@ -176,9 +176,9 @@ def _paper(
     if paper.page:
         sys.stdout.write(write_table(table, cells, failed))
     if lost := [cell for cell in cells if cell.folder in failed]:
+        others = ", the others are in the table" if len(lost) < len(cells) else ""
         raise UserError(
-            f"{table.path}: {len(lost)} of {len(cells)} cells failed, the others are in the table; "
-            f"{lost[0].name}: {failed[lost[0].folder]}"
+            f"{table.path}: {len(lost)} of {len(cells)} cells failed{others}; {lost[0].name}: {failed[lost[0].folder]}"
         )
 
 
@@ -188,8 +188,8 @@ def _make(
     """Print the steps from an empty folder to the table, and do or write them.
 
     Raises:
-        UserError: no chosen cell can run, what lies in the place of one of its corpora or indexes is another, or a step
-            fails.
+        UserError: no chosen cell can run, what lies in the place of one of its corpora or indexes is another, a file of
+            the user's is missing, or a step fails.
     """
     if not (able := [cell for cell in cells if not cell.lacks]):
         raise UserError(f"{table.path}: none of the cells can run; {cells[0].name}: {cells[0].lacks}")
@@ -204,6 +204,8 @@ def _make(
     for variable, addresses in _keys(able).items():
         if not read_key(variable):
             sys.stdout.write(f"{variable} is not set; {', '.join(addresses)} may ask for it\n")
+    if lost := missing(table, able):
+        raise UserError(f"{table.path}: missing, and made by no step: {'; '.join(lost)}")
     if dry.dry_run:
         return
     if not steps:

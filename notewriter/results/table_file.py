@@ -47,6 +47,7 @@ class Corpus:
 
     Args:
         source: of the documents; by default the corpus's name.
+        path: documents of the user's, for that source; without a source, a corpus.jsonl that is there.
         split: how documents become passages.
         size: of the passages.
         dataset: the benchmark of which the questions' own paragraphs are.
@@ -54,10 +55,11 @@ class Corpus:
         tokenizer: what counts the tokens of each question's paragraphs.
         words: the usual length of a passage.
         read: the usual length of one that is found, if it is another.
-        passages: how many there are, where nobody states it.
+        passages: how many there are, where nobody states it; of a path, by default as many as its bytes suggest.
     """
 
     source: Text | None = None
+    path: Text | None = None
     split: Text | None = None
     size: int | None = None
     dataset: Text | None = None
@@ -66,6 +68,11 @@ class Corpus:
     words: Annotated[int, Interval(ge=1)] = 100
     read: Annotated[int, Interval(ge=1)] | None = None
     passages: Annotated[int, Interval(ge=1)] | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is a corpus.jsonl of the user's."""
+        return self.path is not None and self.source is None
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ class TableFile:
 
     Args:
         title: what the table shows.
-        paper: the paper's name in the published values.
+        paper: the paper's name in the published values; None for a table of no paper.
         columns: the benchmarks of all rows that name none.
         rows: products: `model`, `method`, `setting` and `columns`, each one name or a list, and `options`.
         benchmarks: name -> options, and `config`, the recipe with the paper's settings.
@@ -164,7 +171,6 @@ class TableFile:
     """
 
     title: Text
-    paper: Text
     rows: Annotated[list[Row], MinLen(1)]
     benchmarks: dict[str, Options]
     models: dict[str, Options]
@@ -175,6 +181,7 @@ class TableFile:
     indexes: dict[str, TableIndex] = field(default_factory=dict)
     encoders: dict[str, EncoderSize] = field(default_factory=dict)
     variables: dict[str, Value] = field(default_factory=dict)
+    paper: Text | None = None
     place: Text | None = None
     metrics: list[str] = field(default_factory=list)
     judge: Options | None = None

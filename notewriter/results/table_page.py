@@ -50,7 +50,7 @@ def _rows(
     table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]
 ) -> tuple[list[str], list[str], list[list[str]]]:
     """What has to be known to read the cells of a benchmark, and a header and rows, which end with the run folders."""
-    names = columns(table, cells[0].column)
+    names, published = columns(table, cells[0].column), ["published"] if _rows_of(table) else []
     failures, searched, errors, rows = [], [], [], []
     for cell in cells:
         failure = failed.get(cell.folder, "")
@@ -63,9 +63,10 @@ def _rows(
         folders = ", ".join(run.folder.name for run in runs) or failure or cell.lacks
         blank = "failed" if failure else "–" if runs else "not run"
         for setting, wanted in _points(table, cell, runs):
-            values = [text for name in names for text in _values(table, cell, name, runs, wanted, blank, bool(other))]
+            pairs = [_values(table, cell, name, runs, wanted, blank, bool(other)) for name in names]
+            values = [text for pair in pairs for text in pair[: 1 + len(published)]]
             rows.append([cell.method, _model_shown(table, cell, other), setting, *values, folders])
-    heads = [head for name in names for head in (measure(name).metric.label, "published")]
+    heads = [head for name in names for head in (measure(name).metric.label, *published)]
     header = ["Method", "Model", "Setting", *heads, "Run folder"]
     if not any(setting for _, _, setting, *_ in rows):
         header, *rows = ([*row[:2], *row[3:]] for row in [header, *rows])
@@ -193,6 +194,7 @@ def notes_of(table: PaperTable) -> list[str]:
         notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
     if table.substitutes.options:
         notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
-    mark = "" if table.substitutes.given else f"; {INSIDE} marks a published value inside our interval"
+    is_marked = _rows_of(table) and not table.substitutes.given
+    mark = f"; {INSIDE} marks a published value inside our interval" if is_marked else ""
     notes.append(f"Ours with 95% bootstrap intervals{mark}.")
     return notes

@@ -54,7 +54,9 @@ def test_a_name_in_a_file_loads_nothing_and_the_line_says_how_to(name, module):
     name, ran = name.format(file=module), module.with_name("RAN")
     module.write_text(f"open({str(ran)!r}, 'w').close()\ntwo = 2\n")
     table = Plugins("numbers", int, OURS)
-    with pytest.raises(UserError, match=f"number '{name}': code that a folder .* is not imported; .* --plugins {name}"):
+    with pytest.raises(
+        UserError, match=f"number '{name}': code that a folder .* is not imported; .* --plugins {name} .*plugins.load"
+    ):
         table.choose("number", name)
     with pytest.raises(KeyError):
         table[name]
@@ -118,6 +120,12 @@ def test_an_entry_point_is_loaded_when_it_is_asked_for(installed):
 
 def test_all_of_installed_packages_are_there_for_those_who_list_them(installed):
     installed(("two", "counting:two"))
+    assert Plugins("numbers", int, OURS).installed() == [1, 2]
+
+
+def test_what_a_user_named_is_among_them_where_it_is_of_the_kind(installed, module):
+    installed()
+    plugins.load("counting:two"), plugins.load("counting:word")
     assert Plugins("numbers", int, OURS).installed() == [1, 2]
 
 

@@ -11,9 +11,15 @@ import yaml
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
 from notewriter.evaluation.controls import CONTENDERS, SHOWN
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
 from notewriter.results.table import main
+
+OF_ONES_OWN = """
+from notewriter.evaluation.metrics.metric import Family, Metric
+
+FAMILY = Family(lambda prediction, question: {"shouted": 0.0}, (Metric("shouted", "Shouted", "In capitals."),))
+"""
 
 FILE = """
     output_dir: {folder}
@@ -334,8 +340,11 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metrics": ["f2"]}, "results: metrics: 'f2' is unknown; known are: "),
-        ({"compare": [["base", "other"]]}, "compare: 'other' is unknown; known are: base, trained"),
+        (
+            {"metrics": ["f2"]},
+            "results: metrics: unknown name 'f2'; choose one of: acc, .*those of a file of yours need --plugins",
+        ),
+        ({"compare": [["base", "other"]]}, "compare: unknown name 'other'; choose one of: base, trained"),
         ({"cells": {"base": "runs/base"}, "compare": []}, r"cells: base: has no {{ set }}"),
         ({"cells": {"base": "runs/{{ sede }}/{{ set }}"}, "compare": []}, r"cells: base: sede in .* is not a variable"),
         ({"cells": {"base": "runs/{{/{{ set }}"}, "compare": []}, r"cells: base: is no template"),
@@ -344,18 +353,31 @@ def test_the_page_is_the_same_when_written_again_and_gives_the_command(experimen
         ({"pairs": {"all": "{{ output_dir }}/{{ seed }}"}}, r"pairs: seed in .* is not a variable"),
         ({"metrics": ["f1", "calls"]}, r"metrics: 'calls' is a cost, which every page shows; remove it"),
         ({"sets": {}}, "sets"),
-        ({"primary": [{"metric": "em", "compare": ["base", "trained"]}]}, "primary: 'em' is unknown; known are: f1"),
-        ({"primary": [{"metric": "f1", "compare": ["base", "other"]}]}, "primary: 'other' is unknown"),
+        (
+            {"primary": [{"metric": "em", "compare": ["base", "trained"]}]},
+            "primary: unknown name 'em'; choose one of: f1",
+        ),
+        ({"primary": [{"metric": "f1", "compare": ["base", "other"]}]}, "primary: unknown name 'other'"),
         ({"primary": [{"metric": "f1", "compare": ["best control", "base"]}]}, "needs controls, and chosen_on"),
-        ({"controls": ["base"], "chosen_on": "sett"}, "chosen_on: 'sett' is unknown; known are: "),
+        ({"controls": ["base"], "chosen_on": "sett"}, "chosen_on: unknown name 'sett'; choose one of: "),
         ({"primary": [{"metric": "f1", "against": "base"}]}, r"primary\[0\]"),
-        ({"curves": {"sizes": [[100, "other"]]}}, "curves: 'other' is unknown"),
+        ({"curves": {"sizes": [[100, "other"]]}}, "curves: unknown name 'other'"),
         ({"colour": "red"}, "unknown key 'colour'"),
     ],
 )
 def test_results_that_name_nothing_are_refused_with_the_key(experiment, tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         page(experiment(**changes), tmp_path)
+
+
+def test_scores_of_a_metric_family_of_ones_own_are_compared_where_it_is_named(experiment, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(OF_ONES_OWN)
+    file = experiment(metrics=["f1", "shouted"])
+    with pytest.raises(UserError, match="metrics: unknown name 'shouted'"):
+        page(file, tmp_path)
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    plugins.load(f"{tmp_path}/own.py:FAMILY")
+    assert page(file, tmp_path)
 
 
 def test_controls_of_which_none_is_chosen_are_cells_like_any(experiment, tmp_path):

@@ -160,11 +160,29 @@ def test_each_key_is_looked_for_under_its_own_name_and_for_every_role(capsys, mo
     assert "may ask for it" not in capsys.readouterr().out
 
 
-def test_where_nothing_is_to_be_fetched_that_is_said(capsys, tmp_path):
-    own = ["--model", "models/mine", "--indexes", "mine", "--questions", '{"musique": "mine.jsonl"}']
+@pytest.fixture
+def own(tmp_path, tiny_model):
+    """Options that name a model, an index and questions of the user's, which are there."""
+    written(tmp_path / "mine/musique", {"kind": "bm25", "passages": 196})
+    (tmp_path / "mine.jsonl").write_text("")
+    return ["--model", str(tiny_model), "--indexes", "mine", "--questions", '{"musique": "mine.jsonl"}']
+
+
+def test_where_nothing_is_to_be_fetched_that_is_said(capsys, own, tmp_path):
     main([*ROW, *own, "--until", "fetch"])
     assert "nothing to be done until fetch" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.jsonl"]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry_run", "true"], ["--until", "fetch"], ["--write", "p.yaml"]])
+def test_what_is_missing_and_cannot_be_made_ends_the_command_after_the_plan(capsys, own, more, tmp_path):
+    (tmp_path / "mine/musique/manifest.json").unlink()
+    with pytest.raises(
+        UserError, match=r"table_1.yaml: missing, and made by no step: index: mine/musique: is not there"
+    ):
+        main([*ROW, *own, *more])
+    assert "to be done: " in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "p.yaml").exists()
 
 
 @pytest.mark.parametrize(

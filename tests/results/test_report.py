@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from notewriter.artifacts.costs import COSTS_SCHEMA
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
 from notewriter.results.report import main, write_report
 from notewriter.results.traces import CHUNK
@@ -54,6 +54,33 @@ def traces_of(path):
 def two_runs(write_run, tmp_path):
     before = write_run(tmp_path / "before", dict.fromkeys("abcdefgh", 0.0) | dict.fromkeys("ijkl", 0.5))
     return [before, write_run(tmp_path / "after", dict.fromkeys("abcdefghijkl", 1.0), prediction=HOSTILE)]
+
+
+LETTERS = """
+from notewriter.evaluation.metrics.metric import Family, Metric
+
+METRIC = Metric("letters", "Letters of the answer", "Its length.", better=None, decimals=1, share=False)
+FAMILY = Family(lambda prediction, question: {"letters": float(len(prediction))}, (METRIC,))
+"""
+
+
+def test_a_score_of_a_family_that_plugins_names_has_its_label_and_decimals(two_runs, tmp_path, monkeypatch):
+    for file in (run / name for run in two_runs for name in ("predictions.jsonl", "metrics.json")):
+        file.write_text(file.read_text().replace('"f1"', '"letters"'))
+    (tmp_path / "own.py").write_text(LETTERS)
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    options = [
+        "--runs",
+        *map(str, two_runs),
+        "--output",
+        str(tmp_path / "r.html"),
+        "--markdown",
+        str(tmp_path / "r.md"),
+    ]
+    main(options)
+    assert "| letters | 0.167 " in (tmp_path / "r.md").read_text()
+    main([*options, "--plugins", f"{tmp_path}/own.py:FAMILY"])
+    assert "| Letters of the answer | 0.2 " in (tmp_path / "r.md").read_text()
 
 
 def test_the_tables_carry_the_numbers_of_metrics_json(two_runs, tmp_path):

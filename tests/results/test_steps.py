@@ -12,7 +12,7 @@ from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
 from notewriter.results.cost import CellCost
 from notewriter.results.paper_table import Substitutes, read_table
-from notewriter.results.steps import plan, steps_of, sums
+from notewriter.results.steps import missing, plan, steps_of, sums
 from notewriter.results.table_file import Corpus, TableIndex
 
 TABLES = ["deepnote/table_1", "rearag/table_1", "resp/table_2", "noteswriting/table_2", "search_r1/seven_sets"]
@@ -28,9 +28,12 @@ def derived(table, *patterns, substitutes=None, **changes):
     """The steps of some cells of a table, each cell of one GPU hour and one dollar."""
     grid = read_table(Path(f"papers/{table}"), changes, substitutes or Substitutes())
     cells = [cell for cell in grid.chosen(patterns) if not cell.lacks]
+    return {step.title: step for step in steps_for(grid, cells, ["notewriter", "table", f"papers/{table}"])}
+
+
+def steps_for(grid, cells, command=()):
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
-    steps = steps_of(grid, cells, costs, ["notewriter", "table", f"papers/{table}"])
-    return {step.title: step for step in steps}
+    return steps_of(grid, cells, costs, command)
 
 
 def test_a_row_is_fetched_built_evaluated_and_written():
@@ -116,11 +119,30 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
     ("entries", "told"),
     [
         ({"indexes": {"i": {"corpus": "dpr", "encoder": "me/mine"}}}, "unknown encoder 'me/mine'; choose one of: BAAI"),
-        ({"indexes": {"i": {"corpus": "dpr", "encoder": "intfloat/e5-base-v2", "vectors": "x"}}}, "unknown index 'x'"),
+        ({"indexes": {"i": {"corpus": "dpr", "encoder": "intfloat/e5-base-v2", "vectors": "x"}}}, "index 'x'; choose"),
         ({"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "dpr"}}}, "corpora: c: has no `passages`"),
-        ({"indexes": {"i": {"corpus": "folder"}}, "corpora": {"folder": {"passages": 9}}}, "unknown source 'folder'"),
+        ({"indexes": {"i": {"corpus": "folder"}}, "corpora": {"folder": {"passages": 9}}}, "add their `path`"),
+        (
+            {"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "jsonl", "dataset": "jsonl"}}},
+            r"seven_sets.yaml: corpora: c: unknown source 'jsonl'; .* a corpus.jsonl that is there, `path` alone",
+        ),
+        (
+            {"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "dpr", "dataset": "nq"}}},
+            "corpora: c: `source: per-question` and `dataset` belong together",
+        ),
+        (
+            {"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "per-question", "dataset": "jsonl"}}},
+            "corpora: c: unknown published dataset 'jsonl'; .* add `path` for a file of yours",
+        ),
+        (
+            {
+                "indexes": {"i": {"corpus": "c"}},
+                "corpora": {"c": {"source": "per-question", "dataset": "nq", "questions": "contextz"}},
+            },
+            "corpora: c: unknown split of nq 'contextz'; .*did you mean contexts",
+        ),
     ],
-    ids=["encoder", "vectors", "passages", "source"],
+    ids=["encoder", "vectors", "passages", "files", "source", "dataset and source", "dataset", "split"],
 )  # fmt: skip
 def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())
@@ -128,7 +150,84 @@ def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     indexes = {folder: TableIndex(**each) for folder, each in entries["indexes"].items()}
     cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
     with pytest.raises(UserError, match=told):
-        steps_of(replace(grid, file=replace(grid.file, corpora=corpora), indexes=indexes), [cell], {}, [])
+        steps_for(replace(grid, file=replace(grid.file, corpora=corpora), indexes=indexes), [cell])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"dataset": "jsonl"}, r"benchmarks: nq: unknown published dataset 'jsonl'; .* add `path` for a file of yours"),
+        ({"split": "tset"}, "benchmarks: nq: unknown split of nq 'tset'"),
+    ],
+)
+def test_questions_that_are_published_nowhere_are_named(options, told):
+    grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())
+    cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct"} | options)
+    with pytest.raises(UserError, match=told):
+        steps_for(grid, [cell])
+
+
+OWN = """
+title: On documents of mine
+columns: [notes]
+variables: {docs: my docs}
+benchmarks: {notes: {dataset: jsonl, path: questions.jsonl, index: [built/notes/index]}}
+models: {small: {base_url: "http://127.0.0.1:9/v1", model: m}}
+corpora: {notes: {source: folder, path: "{{ docs }}"}, made: {path: "{{ docs }}/corpus.jsonl"}}
+indexes: {built/notes/index: {corpus: notes}, built/made/index: {corpus: made}}
+rows: [{method: vanilla, model: small}]
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A table over documents of the user's, and the folder `my docs`, which has them."""
+    monkeypatch.chdir(tmp_path)
+    Path("my docs").mkdir()
+    Path("my docs/tide.md").write_text("Low Tide is a film. " * 1000)
+    Path("own.yaml").write_text(OWN)
+    return read_table(Path("own.yaml"), {}, Substitutes())
+
+
+def test_documents_of_the_user_s_are_a_corpus_that_is_made(own):
+    steps = {step.title: step for step in steps_for(own, own.cells)}
+    # Two indexes have the same name, so that their steps have their paths.
+    corpus, index = steps["make corpus notes"], steps["index built/notes/index"]
+    assert corpus.command[2:] == ["--source", "folder", "--path", "my docs", "--output_dir", "runs/corpus/notes"]
+    assert index.command[2:] == ["--path", "runs/corpus/notes/corpus.jsonl", "--index", "built/notes/index"]
+    assert index.after == ["make corpus notes"]
+    # A word of five letters: 20,000 bytes.
+    assert corpus.disk == pytest.approx(20_000, rel=0.05)
+    assert list(steps) == ["make corpus notes", "index built/notes/index", "evaluate small", "write the table"]
+
+
+def test_a_corpus_jsonl_of_the_user_s_is_indexed_as_it_is(own):
+    cell = replace(own.cells[0], options=own.cells[0].options | {"index": ["built/made/index"]})
+    index = steps_for(own, [cell])[0]
+    assert index.command[2:] == ["--path", "my docs/corpus.jsonl", "--index", "built/made/index"]
+    assert index.after == []
+
+
+def test_documents_of_the_user_s_that_changed_are_read_again(own):
+    """Only the commands can tell."""
+    for folder in ("runs/corpus/notes", "built/notes/index"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "manifest.json").write_text("{}")
+    assert not [step for step in steps_for(own, own.cells) if step.is_finished]
+
+
+def test_what_is_missing_and_made_by_no_step_is_said_with_its_key(own, tmp_path):
+    (cell,) = own.cells
+    Path("questions.jsonl").write_text("")
+    assert missing(own, [cell]) == []
+    Path("questions.jsonl").unlink()
+    shutil.rmtree("my docs")
+    options = cell.options | {"index": ["built/notes/index", "other"], "serve": str(tmp_path / "models/none")}
+    path, corpus, index, model = missing(own, [replace(cell, options=options)])
+    assert path.startswith("path: questions.jsonl: is not there (notes/vanilla/small")
+    assert corpus.startswith("corpora: notes: path: my docs: is not there")
+    assert index.startswith("index: other: is not there") and "--index other` builds it" in index
+    assert model.startswith("serve: ") and "is neither a model folder nor a hub id" in model
 
 
 def test_the_time_and_size_of_an_index_are_those_that_were_measured_carried_forward():

@@ -7,6 +7,8 @@ import yaml
 from benchmark_files import write_two_questions
 
 from notewriter.corpora.published import PUBLISHED, Published
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.results import table
 from notewriter.results.cost import DECODE, PEAK, PREFILL, cost_of, gpu_seconds
@@ -118,10 +120,38 @@ def test_a_metric_family_of_ones_own_has_columns(write, run, tmp_path):
     assert " Shouted |" in run(write(cells, place="Mine"))
 
 
+def test_a_metric_family_that_was_changed_scores_finished_cells_anew_and_asks_no_model(
+    write, run, served, tmp_path, monkeypatch
+):
+    (tmp_path / "mine.py").write_text(OF_ONES_OWN)
+    cells = [{"method": "direct", "model": "Other", "options": {"family": f"{tmp_path}/mine.py:FAMILY"}}]
+    assert "0.0 [0.0, 0.0]" in run(write(cells, place="Mine"))
+    asked = len(served.endpoint.requests)
+    (tmp_path / "mine.py").write_text(OF_ONES_OWN.replace("prediction.isupper()", "1"))
+    # The next command is another process.
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    FAMILIES.pop(f"{tmp_path}/mine.py:FAMILY")
+    assert "100.0 [100.0, 100.0]" in run(write(cells, place="Mine"))
+    assert len(served.endpoint.requests) == asked
+
+
 def test_without_metrics_a_table_of_ones_own_shows_those_of_the_family(write, run):
     (line,) = (line for line in run(write(place="Mine")).splitlines() if "Method" in line)
     labels = [each.strip() for each in line.split("|")]
-    assert labels[3:-1] == ["Accuracy", "published", "Token F1", "published", "Exact match", "published"]
+    # Nothing is published of it, to stand beside ours or to be marked.
+    assert labels[3:-1] == ["Accuracy", "Token F1", "Exact match"]
+    assert "✓" not in run(write(place="Mine"))
+
+
+def test_a_table_of_no_paper_needs_no_name_of_one(write, run):
+    paper = {key: value for key, value in PAPER.items() if key != "paper"}
+    assert "published" not in run(write(paper=paper))
+
+
+def test_where_all_cells_fail_no_others_are_spoken_of(write, run, tmp_path):
+    path = write([{"method": "vanilla", "model": "Other"}], options={"index": [str(tmp_path / "none")]})
+    with pytest.raises(UserError, match="1 of 1 cells failed; hotpotqa/vanilla/Other: "):
+        run(path)
 
 
 def test_scores_of_notes_are_shown_where_they_are_asked_for(write, run):
@@ -275,6 +305,15 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"judgements": ["answers"]}, "unknown judgement 'answers'"),
         ({"judge_model": "Gpt"}, "unknown model 'Gpt'"),
         ({"table": 3}, "unknown key 'table'"),
+        (
+            {"options": {"family": "hotpotqq"}},
+            r"table_1.yaml: rows\[0\]: unknown metric family 'hotpotqq'; .*did you mean hotpotqa\?",
+        ),
+        ({"judgements": ["answers"]}, "table_1.yaml: judgements: unknown judgement 'answers'"),
+        (
+            {"variables": {"model": "models/x"}},
+            "variables: 'model' is a name of the table's own; .* benchmark and model",
+        ),
     ],
 )
 def test_a_mistake_in_a_file_is_named(write, changes, complaint):
