@@ -22,6 +22,7 @@ from notewriter.corpora.pages import Pages
 from notewriter.corpora.published import difference, published
 from notewriter.corpora.source import Skipped, Source
 from notewriter.corpora.sources import SOURCES, per_question
+from notewriter.corpora.sources.per_question import NAME as PER_QUESTION
 from notewriter.corpora.sources.per_question import PerQuestionArguments
 from notewriter.corpora.splitting import SplitArguments, load_tokenizer, splitter
 from notewriter.corpora.writing import (
@@ -47,7 +48,6 @@ from notewriter.ground.releases import FETCHED
 
 logger = logging.getLogger(__name__)
 
-PER_QUESTION = "per-question"
 CONTEXTS = "contexts"
 """The split of a published file whose questions have paragraphs, where those of the others have none."""
 

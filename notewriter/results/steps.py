@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from notewriter.corpora.corpus import PER_QUESTION
 from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.sources import SOURCES
+from notewriter.corpora.sources.per_question import NAME as PER_QUESTION
 from notewriter.experiments.run import Needs
 from notewriter.fetching.catalogue import corpora, datasets
 from notewriter.ground.errors import UserError

@@ -25,6 +25,9 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 
+NAME = "per-question"
+"""The source's name, beside those in `SOURCES`."""
+
 FILE = "per_question.jsonl"
 
 SHORTEST = 97
