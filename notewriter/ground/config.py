@@ -105,15 +105,25 @@ def from_keywords(kinds: Sequence[type], options: Mapping[str, Any]) -> tuple[An
     Raises:
         UserError: an option is unknown or missing, or a value has the wrong type.
     """
-    hints, values = _hints_of(kinds), defaults(*kinds)
-    for name, value in options.items():
-        if name not in hints:
-            raise UserError(f"unknown option {name!r}; {_nearest(name, hints)}")
-        values[name] = _usable(name, str(value) if isinstance(value, Path) else value, hints[name])
+    values = defaults(*kinds) | usable(kinds, options)
     for each in (each for kind in kinds for each in dataclasses.fields(kind)):
         if each.name not in values:
             raise UserError(f"{each.name} is missing; {each.metadata.get('help', 'give it a value')}")
     return _checked(kinds, values)
+
+
+def usable(kinds: Sequence[type], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of dataclasses, each of its type: a single value may stand for a list of one, a `Path` for a path.
+
+    Raises:
+        UserError: an option is unknown, or a value has the wrong type.
+    """
+    hints, found = _hints_of(kinds), {}
+    for name, value in options.items():
+        if name not in hints:
+            raise UserError(f"unknown option {name!r}; {_nearest(name, hints)}")
+        found[name] = _usable(name, str(value) if isinstance(value, Path) else value, hints[name])
+    return found
 
 
 def _checked(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -73,8 +73,15 @@ def own_devices(models: Sequence[Replicated]) -> bool:
 
 
 def size_of(options: Mapping[str, Any]) -> int:
-    """The devices of a server with these options of vLLM."""
-    return math.prod(int(options.get(key) or 1) for key in PARALLEL)
+    """The devices of a server with these options of vLLM.
+
+    Raises:
+        UserError: one of them is no number.
+    """
+    try:
+        return math.prod(int(options.get(key) or 1) for key in PARALLEL)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"serve_options: {', '.join(PARALLEL)} are whole numbers; {error}") from error
 
 
 def _device_count() -> int:

@@ -1,5 +1,6 @@
 """Tables of papers: a grid of evaluations, with a row for each model, method and setting and a column a benchmark."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -17,9 +18,9 @@ from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.experiments.files import MissingVariable, Variables, changed, filled, filled_in, read_file
 from notewriter.ground import typed
-from notewriter.ground.config import choose, from_keywords
+from notewriter.ground.config import choose, from_keywords, usable
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import defaults, names_in, names_of
+from notewriter.ground.options import defaults, kinds_in, names_in, names_of
 from notewriter.ground.plugins import is_place, load, unknown
 from notewriter.ground.recipes import find
 from notewriter.ground.yaml_files import check_mapping, read_mapping
@@ -29,6 +30,7 @@ from notewriter.models.roles import ModelArguments
 from notewriter.results.grid import Cell
 from notewriter.results.runs import Run
 from notewriter.results.table_file import Model, Options, TableFile, TableIndex, TableJudge
+from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.identity import config_hash
 
 T = TypeVar("T")
@@ -122,10 +124,8 @@ class Evaluated(Cell):
             UserError: a value is of the wrong type.
         """
         options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
-        try:
+        with _at(self.name):
             evaluation, models, costs = from_keywords(OPTIONS, options)
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from error
         return evaluation, models, costs
 
 
@@ -238,19 +238,22 @@ class _Reader:
         of_benchmark = dict(entry_of(place, "benchmark", benchmark, file.benchmarks))
         plays = self._model(place, model)
         of_method = {"method": method} | file.methods.get(method, {})
-        recipe = _recipe(of_benchmark.pop("config")) if "config" in of_benchmark else {}
+        config = of_benchmark.pop("config", None)
+        recipe = _recipe(str(config), f"{self.path}: benchmarks: {benchmark}") if config else {}
         if recipe.get("method") != of_method["method"]:
             recipe = _without(recipe, names_of(*OPTIONS, of="method"))
         layers = [recipe, of_benchmark, of_method, plays.options]
         layers += [entry_of(place, "setting", setting, file.settings)] if setting else []
-        options = _merged([*layers, file.options, own])
+        here = f"{place}: {benchmark}/{method}/{model}"
+        options = _usable(here, _merged([*layers, file.options, own]))
         found = (filled(index, variables, place) for index in indexes_of(options))
         searched = next((self.indexes[each] for each in found if each in self.indexes), None)
         if plays.prices:
             options["prices"] = {"policy": plays.prices}
         options = self._served(options)
         # The table is its user's file, as one of options is.
-        for name in filter(is_place, names_in([options.get(kind) for kind in ("method", "dataset", "family")])):
+        named = names_in([options.get(kind) for kind in ("method", "dataset", "family")])
+        for name in filter(is_place, [*named, *kinds_in(options.get("retriever"))]):
             load(name)
         entry_of(place, "method", str(options.get("method")), METHODS)
         of_dataset = entry_of(place, "dataset", str(options.get("dataset")), BENCHMARKS)
@@ -264,9 +267,9 @@ class _Reader:
             options["limit"] = min(substitutes.limit, options.get("limit") or substitutes.limit)
         if not METHODS[options["method"]].retrieves:
             options, searched = _without(options, SEARCHED), None
-        if others := [key for key in options if key not in NAMES]:
-            raise UserError(f"{place}: {benchmark}/{method}/{model}: {unknown('key', others[0], NAMES)}")
         options, missing = _filled(options, variables, place)
+        with _at(here):
+            parts_of(options.get("index"), options.get("retriever"))
         lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
         judge = self._judge(place, variables)
         root = self.output / "cells" / folder_of(options, model, judge)
@@ -282,7 +285,7 @@ class _Reader:
         """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
         if self.substitutes.model:
             options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
-        return _merged([options, self.substitutes.options])
+        return _merged([options, _usable("--options", self.substitutes.options)])
 
     def _judge(self, place: str, variables: Variables) -> TableJudge | None:
         """The judge of a cell; None where nothing is judged."""
@@ -298,6 +301,7 @@ class _Reader:
             return None
         if not entry:
             raise UserError(f"{self.path}: judgements: there is no judge; add one")
+        _usable(here, _as_model(here, file.judge or {}).options, (ModelArguments,))
         plays = _as_model(here, entry)
         options, missing = _filled(self._served(plays.options), variables, here)
         if missing and name != variables["model"]:
@@ -311,10 +315,30 @@ def entry_of(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
     Raises:
         UserError: there is none; names the place and the names that there are.
     """
-    try:
+    with _at(place):
         return choose(kind, name, entries)
+
+
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Begin the errors of what is done with the place of a file."""
+    try:
+        yield
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
+
+
+def _usable(place: str, options: Options, kinds: Sequence[type] = OPTIONS) -> Options:
+    """Options of an evaluation or a judge, each of its type; a single value may stand for a list of one.
+
+    Raises:
+        UserError: one is unknown, or a value has the wrong type; names the place.
+    """
+    known = NAMES & {each.name for kind in kinds for each in fields(kind)}
+    if others := [key for key in options if key not in known]:
+        raise UserError(f"{place}: {unknown('key', others[0], known)}")
+    with _at(place):
+        return usable(kinds, options)
 
 
 def roles_of(options: Options) -> dict[str, Options]:
@@ -331,8 +355,8 @@ def indexes_of(options: Options) -> list[str]:
 
 
 @functools.cache
-def _recipe(name: str) -> Options:
-    return read_mapping(find(name), "name a recipe in config", {})[1]
+def _recipe(name: str, place: str) -> Options:
+    return read_mapping(find(name), f"name a recipe in config of {place}", {})[1]
 
 
 def _listed(names: str | list[str]) -> list[str]:

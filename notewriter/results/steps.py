@@ -16,6 +16,7 @@ from typing import Any
 from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.sources import SOURCES
 from notewriter.corpora.sources.per_question import NAME as PER_QUESTION
+from notewriter.corpora.splitting import SPLITS
 from notewriter.experiments.run import Needs
 from notewriter.fetching.catalogue import corpora, datasets
 from notewriter.ground.errors import UserError
@@ -215,6 +216,8 @@ def _source(table: PaperTable, name: str) -> Iterator[EstimatedRun]:
         raise UserError(f"{place}: {unknown('source', source, known)}; for a corpus.jsonl that is there, `path` alone")
     if (source == PER_QUESTION) != bool(corpus.dataset):
         raise UserError(f"{place}: `source: {PER_QUESTION}` and `dataset` belong together; give both or neither")
+    if corpus.split:
+        entry_of(place, "split", corpus.split, SPLITS)
     if corpus.path:
         return
     if corpus.dataset:

@@ -119,6 +119,12 @@ def test_what_the_job_cannot_hold_is_refused(job, options, replicas, message):
         places([], options, replicas)
 
 
+@pytest.mark.parametrize("size", ["two", [2]])
+def test_a_size_that_is_no_number_is_named(size):
+    with pytest.raises(UserError, match="serve_options: tensor_parallel_size, .* are whole numbers"):
+        nodes.size_of({"tensor_parallel_size": size})
+
+
 def test_without_slurms_commands_the_remedy_is_named(job, monkeypatch, tmp_path):
     job(["n1", "n2"])
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))

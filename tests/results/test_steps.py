@@ -122,6 +122,7 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
         ({"indexes": {"i": {"corpus": "dpr", "encoder": "intfloat/e5-base-v2", "vectors": "x"}}}, "index 'x'; choose"),
         ({"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "dpr"}}}, "corpora: c: has no `passages`"),
         ({"indexes": {"i": {"corpus": "folder"}}, "corpora": {"folder": {"passages": 9}}}, "add their `path`"),
+        ({"indexes": {"i": {"corpus": "dpr"}}, "corpora": {"dpr": {"split": "wrods"}}}, "dpr: unknown split 'wrods'"),
         (
             {"indexes": {"i": {"corpus": "c"}}, "corpora": {"c": {"source": "jsonl", "dataset": "jsonl"}}},
             r"seven_sets.yaml: corpora: c: unknown source 'jsonl'; .* a corpus.jsonl that is there, `path` alone",
@@ -142,7 +143,7 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
             "corpora: c: unknown split of nq 'contextz'; .*did you mean contexts",
         ),
     ],
-    ids=["encoder", "vectors", "passages", "files", "source", "dataset and source", "dataset", "split"],
+    ids=["encoder", "vectors", "passages", "files", "passages of", "source", "both", "dataset", "split"],
 )  # fmt: skip
 def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())

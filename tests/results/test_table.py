@@ -309,6 +309,17 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
             {"options": {"family": "hotpotqq"}},
             r"table_1.yaml: rows\[0\]: unknown metric family 'hotpotqq'; .*did you mean hotpotqa\?",
         ),
+        ({"options": {"method_options": [1]}}, r"rows\[0\]: hotpotqa/direct/.*: method_options must be dict"),
+        ({"options": {"index": 3}}, r"rows\[0\]: hotpotqa/direct/.*: index must be list\[str\]"),
+        (
+            {"options": {"retriever": [{"idnex": "x"}]}, "rows": [{"method": "vanilla", "model": "Other"}]},
+            r"rows\[0\]: hotpotqa/vanilla/Other: .*idnex",
+        ),
+        ({"judgements": ["answer"], "judge": MODEL | {"temprature": 0}}, "judge: unknown key 'temprature'"),
+        (
+            {"benchmarks": {"hotpotqa": {"config": "eval/none"}}},
+            "name a recipe in config of .*table_1.yaml: benchmarks: hotpotqa",
+        ),
         ({"judgements": ["answers"]}, "table_1.yaml: judgements: unknown judgement 'answers'"),
         (
             {"variables": {"model": "models/x"}},
@@ -319,6 +330,13 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
 def test_a_mistake_in_a_file_is_named(write, changes, complaint):
     with pytest.raises(UserError, match=complaint):
         read_table(write(**changes), {}, Substitutes())
+
+
+def test_a_single_index_stands_for_a_list_of_one(write):
+    (cell,) = read_table(
+        write([{"method": "vanilla", "model": "Other"}], options={"index": "runs/one"}), {}, Substitutes()
+    ).cells
+    assert cell.options["index"] == ["runs/one"]
 
 
 def test_a_variable_that_the_paper_does_not_have_is_named(write):
