@@ -253,9 +253,10 @@ def missing(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
             elif read_manifest(folder) is None:
                 remedy = f"`notewriter index --path CORPUS.jsonl --index {folder}` builds it, or its entry in `indexes`"
                 found.setdefault(f"index: {folder}: is not there", f"{cell.name}; {remedy}")
-        for name in filter(lambda name: not is_hub_id(name), _served(table, cell)):
+        for name in _served(table, cell):
             try:
-                Checkpoint(name).check()
+                if not is_hub_id(name) and not Checkpoint(name).is_adapter:
+                    Checkpoint(name).check()
             except UserError as error:
                 found.setdefault(f"serve: {error}", cell.name)
     return [f"{what} ({whose})" for what, whose in found.items()]

@@ -10,6 +10,7 @@ from huggingface_hub import constants
 
 from notewriter.experiments.run import read_pipeline
 from notewriter.ground.errors import UserError
+from notewriter.models.checkpoint import ADAPTER
 from notewriter.results.cost import CellCost
 from notewriter.results.paper_table import Substitutes, read_table
 from notewriter.results.steps import missing, plan, steps_of, sums
@@ -221,6 +222,10 @@ def test_what_is_missing_and_made_by_no_step_is_said_with_its_key(own, tmp_path)
     (cell,) = own.cells
     Path("questions.jsonl").write_text("")
     assert missing(own, [cell]) == []
+    Path("models/adapter").mkdir(parents=True)
+    Path("models/adapter", ADAPTER).write_text("{}")
+    served = [replace(cell, options=cell.options | {"serve": name}) for name in ("models/adapter", "owner/name")]
+    assert missing(own, served) == []
     Path("questions.jsonl").unlink()
     shutil.rmtree("my docs")
     options = cell.options | {"index": ["built/notes/index", "other"], "serve": str(tmp_path / "models/none")}
