@@ -11,7 +11,7 @@ from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import ComparisonArguments, Judge, Rules
 from notewriter.data.options import GoldArguments, PairsArguments, RolloutArguments
 from notewriter.datasets import BENCHMARKS
-from notewriter.evaluation.metrics import check_family
+from notewriter.evaluation.catalogue import check_family
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling

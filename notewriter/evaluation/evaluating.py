@@ -25,9 +25,10 @@ from notewriter.artifacts.trackers import tracking
 from notewriter.datasets import BENCHMARKS
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.accounting import run_costs
+from notewriter.evaluation.catalogue import check_family
 from notewriter.evaluation.controls import controls_summary
 from notewriter.evaluation.judgements import read_run_judgements, summary_of, with_judgements
-from notewriter.evaluation.metrics import FAMILIES, check_family, check_questions
+from notewriter.evaluation.metrics import FAMILIES, check_questions
 from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
 from notewriter.ground import typed
 from notewriter.ground.config import choose, from_keywords

@@ -8,8 +8,9 @@ from notewriter.artifacts.metrics import FewerSearches, Metrics, Summary
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import metrics
+from notewriter.evaluation.catalogue import check_family
 from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
-from notewriter.evaluation.metrics import check_family, check_questions
+from notewriter.evaluation.metrics import check_questions
 from notewriter.evaluation.notes import note_scores
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError

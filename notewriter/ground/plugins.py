@@ -6,11 +6,13 @@ between two functions. `load` imports a place; it is for names that a user wrote
 options or in Python. `Plugins.choose` imports no place; it is for all other names, such as those in a run folder.
 """
 
+import contextlib
 import difflib
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -101,10 +103,41 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; choose one of: {', '.join(known)}{meant}"
 
 
-def fault(error: Exception) -> str:
-    """The error of somebody else's code, with its line: `ZeroDivisionError: division by zero (mine.py:12)`."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}:{frame.lineno})"
+class Misreturn(Exception):
+    """A function of somebody else returned what is not wanted; the text is a predicate, such as `returned None`."""
+
+
+@contextlib.contextmanager
+def faults_of(whose: str, function: Callable[..., Any], *others: type[Exception]) -> Iterator[None]:
+    """The faults of somebody else's function as one error each, with the function's own line.
+
+    Such as `metric family mine.py:EXACT ended in ZeroDivisionError: division by zero (mine.py:12); correct it there`.
+
+    Args:
+        whose: what the error begins with.
+        function: the function that the block calls.
+        others: errors that are not its fault.
+
+    Raises:
+        UserError: the block raised anything else.
+    """
+    try:
+        yield
+    except (UserError, *others):
+        raise
+    except Exception as error:
+        ended = "" if isinstance(error, Misreturn) else f"ended in {type(error).__name__}: "
+        raise UserError(f"{whose} {ended}{one_line(error)}{_line(function, error)}; correct it there") from error
+
+
+def _line(function: Callable[..., Any], error: Exception) -> str:
+    """Where a function failed: the last line of its own file on the way to the error, else its first one."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    if code := getattr(inspect.unwrap(function), "__code__", None):
+        own = [place for place in frames if place[0] == code.co_filename]
+        frames = own or [(code.co_filename, code.co_firstlineno)]
+    file, line = frames[-1]
+    return f" ({Path(file).name}:{line})"
 
 
 def is_place(name: str) -> bool:

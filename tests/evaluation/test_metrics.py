@@ -1,3 +1,4 @@
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from notewriter.evaluation import metrics
-from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.metrics import check_family, check_questions
+from notewriter.evaluation.catalogue import OF_RUNS, SHOWN, check_family, metric_named
+from notewriter.evaluation.metrics import FAMILIES, check_questions
 from notewriter.evaluation.metrics.fanoutqa import accuracy
+from notewriter.evaluation.metrics.metric import Family, Metric
 from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import load
 from notewriter.ground.records import Question
 from notewriter.ground.text import normalise
+from notewriter.results.measures import OF_ANY_RUN
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHORT_ANSWER = ["hotpotqa", "2wikimultihopqa", "musique", "deepnote", "drop"]
@@ -307,15 +310,77 @@ def test_a_family_whose_package_is_missing_says_so_before_any_answer_is_paid_for
     check_family("asqa")
 
 
-def test_a_fault_of_somebody_elses_family_is_named_as_its_own(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from notewriter.evaluation.metrics.metric import Family\n"
-        "def score(prediction, question):\n    return {'share': 1 / 0}\n"
-        "FAMILY = Family(metrics=(), score=score)\n"
-    )
-    place = f"{tmp_path / 'mine.py'}:FAMILY"
-    load(place)
-    with pytest.raises(UserError) as error:
-        metrics.score(place, "Fulda", Question("q7", "Where?", ("Fulda",)))
-    assert "ended in ZeroDivisionError: division by zero (mine.py:3); correct it there" in str(error.value)
-    assert "load it with dataset" not in str(error.value)
+@pytest.fixture
+def fault_of(tmp_path):
+    """The error of scoring an answer with a family whose function is `code`, on the file's line 4."""
+
+    def fault(code, declared="(Metric('mine', 'Mine', ''),)"):
+        file = tmp_path / "mine.py"
+        file.write_text(
+            "from notewriter.evaluation.metrics.metric import Family, Metric\n"
+            "from notewriter.ground.text import normalise\n\n"
+            f"{code}\nFAMILY = Family(score, {declared})\n"
+        )
+        place = f"{file}:FAMILY"
+        plugins._LOADED.pop(place, None)
+        FAMILIES.pop(place, None)
+        with pytest.raises(UserError) as error:
+            load(place)
+            metrics.score(place, "Fulda", Question("q7", "Where?", ("Fulda",)))
+        return str(error.value).removeprefix(f"question q7: metric family {place} ")
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("def score(p, q): return {'mine': 1 / 0}", "ended in ZeroDivisionError: division by zero"),
+        ("def score(p, q): return {'mine': normalise(3)}", "ended in AttributeError: "),
+        ("def score(p): return {'mine': 0.5}", r"ended in TypeError: score\(\) takes 1 positional argument"),
+        ("def score(p, q): return 0.5", "returned 0.5, not a dict of a number for each of: mine"),
+        ("def score(p, q): return None", "returned None, not a dict"),
+        ("async def score(p, q): return {'mine': 0.5}", "returned a coroutine; a family's function is no `async def`"),
+        ("def score(p, q): return {}", "returned no 'mine'; every question needs a number for it"),
+        ("def score(p, q): return {'mine': 1.0, 'extra': 0.5}", "returned 'extra', which is none of its metrics: mine"),
+        ("def score(p, q): return {'mine': None}", "returned None for 'mine', which is no finite int or float"),
+        ("def score(p, q): return {'mine': float('nan')}", "returned nan for 'mine', which is no finite"),
+        ("def score(p, q): return {'mine': '0.5'}", "returned '0.5' for 'mine', which is no finite"),
+        ("def score(p, q): return {'mine': True}", "returned True for 'mine', which is no finite"),
+        ("def score(p, q): return {'mine': 37}", "returned 37 for 'mine', which is a share .* has share=False"),
+        ("def score(p, q): return {'mine': -0.5}", "returned -0.5 for 'mine', which is a share of 0 to 1"),
+    ],
+)
+def test_a_fault_of_somebody_elses_family_is_named_as_its_own_with_its_line(code, fault, fault_of):
+    said = fault_of(code)
+    assert re.match(fault, said) and said.endswith(" (mine.py:4); correct it there"), said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("declared", "fault"),
+    [
+        ("Metric('mine', 'Mine', '')", r"metrics: is one Metric; give a tuple, \(Metric\(...\),\)"),
+        ("(Metric('mine', 'Mine', ''), Metric('mine', 'My', ''))", "metrics: a name is given twice; .*: mine, mine"),
+    ],
+)
+def test_metrics_without_a_tuple_and_a_doubled_name_are_refused_when_the_family_is_loaded(declared, fault, fault_of):
+    assert re.search(fault, fault_of("def score(p, q): return {'mine': 0.5}", declared))
+
+
+def test_a_count_is_no_share_and_a_share_may_be_1_in_floating_point(monkeypatch):
+    count = Metric("letters", "Letters", "Letters of the answer.", share=False)
+    family = Family(lambda p, q: {"letters": len(p), "share": 1 + 1e-15}, (count, Metric("share", "Share", "")))
+    monkeypatch.setitem(FAMILIES, "letters", family)
+    assert metrics.score("letters", "Fulda", Question("q", "?", ("a",))) == {"letters": 5, "share": 1 + 1e-15}
+
+
+@pytest.mark.parametrize("name", ["note_fact_recall", "seconds", "judged_accuracy", "retrievals", "money", "errors"])
+def test_a_metric_with_the_name_of_a_score_of_every_run_is_refused(name, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "clash", Family(lambda p, q: {name: 0.5}, (Metric(name, "Mine", ""),)))
+    with pytest.raises(UserError, match=f"metric family clash: '{name}' is a score of every run; choose another name"):
+        check_family("clash")
+
+
+def test_what_tables_compute_of_any_run_is_known():
+    assert set(OF_ANY_RUN) <= OF_RUNS.keys() | SHOWN

@@ -17,7 +17,7 @@ class Metric:
         meaning: what it measures, in one sentence.
         better: which direction is better; None where neither is.
         decimals: how many are shown.
-        share: whether its values lie in [0, 1], so that tables in percent multiply them by 100.
+        share: whether its values lie in [0, 1], so that tables in percent multiply them by 100. False for counts.
     """
 
     name: str
@@ -33,8 +33,9 @@ class Family:
     """The metrics of a benchmark, computed as its own scorer does.
 
     Args:
-        score: `score(prediction, question)` returns values in [0, 1] by metric name. Rounding for print is left out,
-            except where a scorer rounds single items.
+        score: `score(prediction, question)` returns a finite number for each metric by name. The prediction is the
+            answer alone, without note and passages. Rounding for print is left out, except where a scorer rounds single
+            items.
         metrics: what `score` returns.
         check: raises `UserError` where a required package is not installed.
         golds: what `score` compares a prediction with, for families that need more than the question's gold answers;
@@ -45,6 +46,13 @@ class Family:
     metrics: tuple[Metric, ...]
     check: Callable[[], object] = lambda: None
     golds: Callable[[Question], Sized] = lambda question: question.answers
+
+    def __post_init__(self) -> None:
+        if isinstance(self.metrics, Metric):
+            raise ValueError("metrics: is one Metric; give a tuple, (Metric(...),)")
+        names = [metric.name for metric in self.metrics]
+        if len(set(names)) < len(names):
+            raise ValueError(f"metrics: a name is given twice; the names are: {', '.join(names)}")
 
 
 EXACT_MATCH = Metric(
