@@ -128,6 +128,7 @@ def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Ca
     case = Case(
         question=question,
         kind="note",
+        stage="deepnote/init_note",
         request="Write a note.",
         variables={"question": question.question, "passages": []},
         options={},

@@ -182,6 +182,7 @@ class SamplingRollout(HarvestRollout):
         case = Case(
             question=self.question,
             kind=stage.kind,
+            stage=stage.name,
             request="\n\n".join(message["content"] for message in messages),
             variables=variables,
             options=self._method.options | dict(self._options),

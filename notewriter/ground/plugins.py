@@ -123,7 +123,9 @@ def faults_of(whose: str, function: Callable[..., Any], *others: type[Exception]
     """
     try:
         yield
-    except (UserError, *others):
+    except UserError:
+        raise
+    except others:
         raise
     except Exception as error:
         ended = "" if isinstance(error, Misreturn) else f"ended in {type(error).__name__}: "

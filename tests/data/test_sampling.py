@@ -10,7 +10,7 @@ from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import ControlReply, GoldReply
 from notewriter.data.harvest import Harvest
 from notewriter.data.judges import decision, likelihood, llm, metric, outcome, reference, retrieval
-from notewriter.data.judges.case import Rules, Verdict, judge
+from notewriter.data.judges.case import NOTHING, Rules, Verdict, judge
 from notewriter.data.recipe import Recipe
 from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
@@ -261,7 +261,7 @@ async def test_a_verdict_without_a_pair_is_dropped_with_its_reason(roll_out):
     answers = by_sampler("Fulda", otherwise="Osk")
     _, harvest, _, _ = await roll_out({"deepnote/answer": metric}, answer=answers, **FIRST_NOTE)
     assert harvest.rows == []
-    assert harvest.drops == [{"stage": "deepnote/answer", "reason": "no candidate better than nothing"}]
+    assert harvest.drops == [{"stage": "deepnote/answer", "reason": NOTHING}]
 
 
 async def test_a_candidate_that_was_cut_at_its_token_limit_is_never_chosen(roll_out):

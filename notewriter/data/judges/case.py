@@ -5,13 +5,17 @@ import random
 import statistics
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 from annotated_types import Interval
 
+from notewriter.ground.plugins import Misreturn, faults_of
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import words_in
+from notewriter.ground.typed import misfit
 from notewriter.models import Role
+from notewriter.models.client import RequestRefused
 from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.resources import Resources
 
@@ -26,6 +30,9 @@ CUT = "was cut at its token limit"
 
 LENGTH_GAP = "the sides differ in length by more than max_length_gap"
 """Why there is no pair although a candidate is better than another."""
+
+NOTHING = "no candidate better than nothing: the best score is 0 or less"
+"""Why scores of which none is positive make no pair."""
 
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
@@ -111,6 +118,7 @@ class Case:
     Args:
         question: the question being rolled out.
         kind: what the candidates are (`notewriter.rollouts.method.Kind`).
+        stage: the name of the stage that they are replies at, such as `deepnote/init_note`.
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.
         options: the method's options with their values.
@@ -128,6 +136,7 @@ class Case:
 
     question: Question
     kind: Kind
+    stage: str
     request: str
     variables: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -156,7 +165,7 @@ class Verdict:
     """The chosen and the rejected candidate, or the reason why there is no pair.
 
     Args:
-        chosen: index of the better candidate. Without a pair, the one that the method continues with.
+        chosen: index of the better candidate, from 0. Without a pair, the one that the method continues with.
         rejected: index of the worse candidate.
         scores: one per candidate, for judges that score; None for a candidate without a score.
         replies: raw replies of the judge's model, or the answers that candidates led to.
@@ -196,7 +205,7 @@ class Judge:
 
     Args:
         name: under which recipes and pairs name it.
-        compare: what it does.
+        compare: the async function that decides.
         kinds: the kinds of candidates that it understands.
         roles: the roles that need a model of their own, which stays the same whatever is trained.
     """
@@ -207,27 +216,65 @@ class Judge:
     roles: tuple[Role, ...]
 
     async def __call__(self, case: Case) -> Verdict:
-        """The verdict on a case."""
-        return await self.compare(case)
+        """The verdict on a case.
+
+        Raises:
+            UserError: the function raised an error, or returned what is no verdict on these candidates.
+            RequestRefused: the endpoint refuses a request.
+        """
+        whose = f"question {case.question.id}: judge {self.name} of {case.stage}"
+        with faults_of(whose, self.compare, RequestRefused):
+            returned: object = self.compare(case)
+            if not isinstance(returned, Awaitable):
+                raise Misreturn("is no async function; write `async def`")
+            return _checked(await returned, len(case.candidates))
+
+
+def _checked(verdict: object, candidates: int) -> Verdict:
+    """What a judge returned, which is to be a verdict on so many candidates.
+
+    Raises:
+        Misreturn: it is none.
+    """
+    if not isinstance(verdict, Verdict):
+        raise Misreturn(f"returned {verdict!r}, which is no Verdict")
+    if problem := misfit(vars(verdict), Verdict):
+        raise Misreturn(f"returned a Verdict whose {problem}")
+    for name in ("scores", "noise"):
+        if len(values := getattr(verdict, name)) not in (0, candidates):
+            raise Misreturn(f"returned {len(values)} {name} for {candidates} candidates")
+    named = [verdict.chosen, verdict.rejected, *verdict.best, *verdict.worst, *verdict.worse, *chain(*verdict.orders)]
+    if outside := [index for index in named if index is not None and index not in range(candidates)]:
+        raise Misreturn(f"returned candidate {outside[0]}, and there are 0 to {candidates - 1}; None is no candidate")
+    if verdict.chosen is not None and verdict.chosen == verdict.rejected:
+        raise Misreturn(f"returned candidate {verdict.chosen} as both chosen and rejected")
+    return verdict
 
 
 def judge(
     *kinds: Kind, roles: tuple[Role, ...] = ()
 ) -> Callable[[Callable[[Case], Coroutine[Any, Any, Verdict]]], Judge]:
-    """Decorates a function from a case to a verdict: makes it a judge of these kinds of candidates, or of all."""
+    """Decorates an async function from a case to a verdict: makes it a judge of these kinds of candidates, or of all.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if unknown := [kind for kind in kinds if kind not in get_args(Kind)]:
+        raise ValueError(f"@judge: {unknown[0]!r} is no kind; write @judge() or some of {get_args(Kind)}")
     return lambda compare: Judge(compare.__name__, compare, kinds or get_args(Kind), roles)
 
 
 def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float | None] = ()) -> Verdict:
     """Pair the highest score of a whole candidate with the lowest, or with the `hardest`; ties are broken at random.
 
-    The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of the
-    difference of two independent scores, and its length differs by at most `max_length_gap`. Of equal scores, the less
-    noisy one is taken.
+    The best score has to be above 0, which stands for a candidate that is of no use: negative lengths never make a
+    pair. The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of
+    the difference of two independent scores, and its length differs by at most `max_length_gap`. Of equal scores, the
+    less noisy one is taken.
 
     Args:
         case: the candidates.
-        scores: one per candidate; None excludes it from the pair.
+        scores: one per candidate, finite; None excludes it from the pair.
         noise: the standard error of each score; empty if unknown.
     """
     errors = [error or 0.0 for error in noise] or [0.0] * len(scores)
@@ -243,7 +290,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     chosen = case.random.choice(best)
     verdict = replace(undecided, chosen=chosen, best=best)
     if highest < RESOLUTION:
-        return replace(verdict, alike=True, reason="no candidate better than nothing")
+        return replace(verdict, alike=True, reason=NOTHING)
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()

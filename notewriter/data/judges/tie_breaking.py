@@ -6,6 +6,9 @@ from dataclasses import replace
 from notewriter.data.judges.case import Case, Judge, Verdict
 from notewriter.models.client import RequestRefused
 
+NO_REASON = "the judge gave neither a pair nor a reason"
+"""Why there is no pair, of a verdict that does not say."""
+
 
 async def decide(judges: Sequence[Judge], case: Case) -> Verdict:
     """Ask judges in order; each further one only about the ties of those before it.
@@ -15,8 +18,11 @@ async def decide(judges: Sequence[Judge], case: Case) -> Verdict:
     refuses, for example because all candidates together exceed its context, leaves all of them tied.
     """
     verdict = await _decide(judges, case)
-    # No judge prefers a candidate: the method continues with any of them, and there is no pair.
-    return replace(verdict, rejected=None) if verdict.alike else verdict
+    if verdict.alike:
+        # No judge prefers a candidate: the method continues with any of them, and there is no pair.
+        verdict = replace(verdict, rejected=None)
+    paired = verdict.chosen is not None and verdict.rejected is not None
+    return verdict if paired or verdict.reason else replace(verdict, reason=NO_REASON)
 
 
 async def _decide(judges: Sequence[Judge], case: Case) -> Verdict:

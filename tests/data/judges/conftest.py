@@ -35,6 +35,7 @@ def make_case():
         case = Case(
             question=changes.pop("question", QUESTION),
             kind=kind,
+            stage="deepnote/init_note",
             request="Write a note.",
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
             options={"top_k": 2},

@@ -3,6 +3,7 @@
 from judge_cases import QUESTION, RIGHT, WRONG, answering
 
 from notewriter.data.judges import gain
+from notewriter.data.judges.case import NOTHING
 
 
 async def test_gain_is_the_answerers_score_with_the_note_less_its_score_with_plain_passages(make_case):
@@ -46,7 +47,7 @@ async def test_a_note_that_equals_the_passages_does_not_beat_them_in_thirds_eith
     reply = answering({"a": one_of_three, "b": WRONG}, plain=one_of_three)
     case, _ = make_case(["a", "b"], reply=reply, found={QUESTION.question: ["p1"]}, continuations=3, noise_margin=0.0)
     verdict = await gain(case)
-    assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
+    assert (verdict.rejected, verdict.reason) == (None, NOTHING)
 
 
 async def test_gain_of_several_answers_is_their_mean_and_its_noise_that_of_the_notes_answers(make_case):

@@ -7,6 +7,7 @@ import pytest
 from judge_cases import BEFORE, BOTH, QUESTION
 
 from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status, whole_facts
+from notewriter.data.judges.case import NOTHING
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.method import Kind
 
@@ -33,7 +34,7 @@ async def test_metric_ranks_answers_by_f1_under_the_rules_of_the_family(make_cas
 async def test_metric_without_a_right_answer_has_no_pair(make_case):
     case, _ = make_case(["Fulda", "Mira"])
     verdict = await metric(case)
-    assert (verdict.rejected, verdict.reason) == (None, "no candidate better than nothing")
+    assert (verdict.rejected, verdict.reason) == (None, NOTHING)
 
 
 RETRIEVED = {"passages": [Passage("p1", "Osk", BOTH)]}
@@ -132,7 +133,7 @@ async def test_retrieval_ranks_queries_by_the_reciprocal_ranks_of_the_supporting
 
 async def test_retrieval_without_known_supporting_passages_has_no_pair(make_case):
     case, _ = make_case(["first", "second"], question=Question("q2", "Where?", ("Tolen",)))
-    assert (await retrieval(case)).reason == "no candidate better than nothing"
+    assert (await retrieval(case)).reason == NOTHING
 
 
 @pytest.mark.parametrize(("new_note", "right"), [(BOTH, 0), ("No idea.", 1), (BEFORE, 1)])

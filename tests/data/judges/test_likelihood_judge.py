@@ -6,6 +6,7 @@ import pytest
 from judge_cases import QUESTION
 
 from notewriter.data.judges import likelihood
+from notewriter.data.judges.case import NOTHING
 from notewriter.ground.records import Completion
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
@@ -41,7 +42,7 @@ async def test_the_note_that_makes_the_answer_likelier_within_its_words_is_chose
 async def test_a_note_that_gains_nothing_is_not_chosen(make_case, reader):
     case, _ = make_case(["The Bore is a river.", "No idea."], reader=reader)
     verdict = await likelihood(case)
-    assert verdict.alike and verdict.reason == "no candidate better than nothing"
+    assert verdict.alike and verdict.reason == NOTHING
 
 
 @pytest.mark.parametrize("answers", [("Yes",), ()])
