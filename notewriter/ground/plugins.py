@@ -26,6 +26,9 @@ T = TypeVar("T")
 _LOADED: dict[str, object] = {}
 """What `load` has imported in this process, by place."""
 
+_FILES: dict[tuple[str, str], Path] = {}
+"""(group, name) -> the file of the code of an entry that was asked for."""
+
 
 class Plugins(dict[str, T]):
     """A table of `kind` by name: ours, and those of others, loaded when they are first asked for.
@@ -54,6 +57,8 @@ class Plugins(dict[str, T]):
         if not isinstance(entry, self.kind):
             raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; name the object itself")
         self[name] = entry
+        where = place.rpartition(":")[0]
+        _FILES[self.group, name] = Path(getattr(sys.modules.get(where), "__file__", None) or where)
         return entry
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -93,6 +98,17 @@ class Plugins(dict[str, T]):
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}
+
+
+def file_of(group: str, name: str) -> Path | None:
+    """The file of the code that a name stands for, which is not imported; None for ours, and for what nobody asked for.
+
+    Args:
+        group: the entry points' group, such as `methods`.
+        name: of an entry.
+    """
+    file = Path(name.rpartition(":")[0])
+    return file if file.suffix == ".py" else _FILES.get((f"notewriter.{group}", name))
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.run_folder import RunFolder, questions_digest
-from notewriter.ground import options, recipes
+from notewriter.ground import options, plugins, recipes
 from notewriter.ground.digests import file_digest
 from notewriter.ground.records import Question
 from notewriter.models import identity as models
@@ -57,7 +57,9 @@ def contents(config: Mapping[str, Any], recorded: bool = False) -> dict[str, str
 
     - the models (`models.identity.contents`), and a control's encoder, weights and the run whose lengths it takes;
     - each index by its manifest, or by the report of the server that searches it;
-    - each reranker and extractor of sentences, the file of each question's passages, the prompts in `prompts_dir`.
+    - each reranker and extractor of sentences, the file of each question's passages, the prompts in `prompts_dir`;
+    - the file of each method, judge and metric family of somebody else's that decides what is kept, and the prompts
+      beside the method's. (An evaluation scores kept answers anew.)
 
     A missing path, or a server that does not answer, has none.
 
@@ -94,15 +96,33 @@ def _contents(config: Mapping[str, Any], recorded: bool) -> dict[str, str]:
             fingerprints[f"encoder: {encoder}"] = encoders.identity(encoder)
     if folder := config.get("prompts_dir"):
         fingerprints[f"prompts_dir: {folder}"] = _of_prompts(recipes.folder(folder))
+    for kind, group, name in _plugins_of(config):
+        if (file := plugins.file_of(group, name)) and file.is_file():
+            fingerprints[f"{kind}: {name}"] = file_digest(file)
+            if kind == "method":
+                fingerprints[f"prompts beside {name}"] = _of_prompts(file.parent, "*.jinja")
     return {setting: content for setting, content in fingerprints.items() if content}
+
+
+def _plugins_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Kind, group and name of the methods, judges and metric families that decide what a run keeps."""
+    stages = config.get("stages") or {}
+    methods = [stage.partition("/")[0] for stage in (*stages, *(config.get("gold_stages") or ()))]
+    for name in dict.fromkeys([*options.names_in(config.get("method")), *methods]):
+        yield "method", "methods", name
+    for name in options.names_in(stages):
+        yield "judge", "judges", name
+    # A judge may score answers.
+    for name in options.names_in(config.get("family") if stages else None):
+        yield "metric family", "metrics", name
 
 
 def _of_file(path: Path) -> str | None:
     return file_digest(path) if path.is_file() else None
 
 
-def _of_prompts(folder: Path) -> str | None:
-    files = sorted(folder.rglob("*.jinja"))
+def _of_prompts(folder: Path, pattern: str = "**/*.jinja") -> str | None:
+    files = sorted(folder.glob(pattern))
     lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if folder.is_dir() else None
 

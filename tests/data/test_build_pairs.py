@@ -11,8 +11,10 @@ from tiny_world import run_config, stats, tiny_world
 
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.data import build_pairs
+from notewriter.data.judges import JUDGES
+from notewriter.data.judges.tie_breaking import NO_REASON
 from notewriter.datasets import BENCHMARKS
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
 
 STAGES = {
@@ -117,6 +119,22 @@ def test_gain_needs_an_answerer_of_its_own_and_works_with_one(build, endpoint, t
     assert yielded["pairs"] + sum(yielded["dropped"].values()) == QUESTIONS
     # Notes, and for each question an answer from the passages.
     assert told["tokens"]["vanilla/answer"]["answer"]["calls"] > QUESTIONS
+
+
+def test_an_edited_judge_is_another_run_whose_folder_without_a_pair_has_no_empty_file(build, tmp_path):
+    judge = tmp_path / "mine.py"
+    begin = "from notewriter.data.judges.case import Verdict, judge\n@judge()\nasync def mine(case): return "
+    stages = {"deepnote/init_note": f"{judge}:mine"}
+    judge.write_text(f"{begin}Verdict(0, 1)\n")
+    assert rows(build(stages=stages, gold_stages=[]))
+    judge.write_text(f"{begin}Verdict()\n")
+    with pytest.raises(UserError, match=rf"contains a run with other contents of judge: {judge}:mine"):
+        build(stages=stages, gold_stages=[])
+    plugins._LOADED.pop(f"{judge}:mine")
+    JUDGES.pop(f"{judge}:mine")
+    with pytest.raises(UserError, match=f"the commonest reason, {QUESTIONS} times: {NO_REASON}"):
+        build("again", stages=stages, gold_stages=[])
+    assert (tmp_path / "again/README.md").exists() and not (tmp_path / "again/train.parquet").exists()
 
 
 def test_no_question_is_on_both_sides_of_the_split(build, world):

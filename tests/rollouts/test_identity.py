@@ -1,12 +1,16 @@
 """What makes a run the same run: settings with an effect, and the contents behind its paths, not the paths."""
 
 import json
+import sys
+from importlib.metadata import EntryPoint
 
 import pytest
 import yaml
 
 from notewriter.datasets.questions import QuestionArguments
+from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
+from notewriter.methods import METHODS
 from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.identity import config_hash, contents, open_run
 
@@ -153,3 +157,71 @@ def test_another_chat_template_in_a_file_that_an_option_names_is_noticed(tmp_pat
     assert list(before) == [f"serve_options: chat_template: {template}"]
     template.write_text("{{ messages[0] }}")
     assert contents(config) != before
+
+
+OWN = {
+    "judge": {"stages": {"deepnote/init_note": ["outcome", "{file}:mine"]}},
+    "metric family": {"stages": {"deepnote/init_note": "outcome"}, "family": "{file}:mine"},
+    "method": {"method": "{file}:mine"},
+}
+"""The settings in which code of one's own decides what a run keeps."""
+
+
+def with_own_code(kind, file):
+    """The configuration of `OWN` with that file."""
+    return json.loads(json.dumps(OWN[kind]).replace("{file}", str(file)))
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_code_of_ones_own_that_was_edited_is_another_run(kind, tmp_path):
+    file = tmp_path / "mine.py"
+    config = with_own_code(kind, file)
+    file.write_text("mine = 1\n")
+    open_and_leave(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
+    file.write_text("mine = 2\n")
+    with pytest.raises(UserError, match=f"contains a run with other contents of {kind}: .*mine.py:mine, .*; choose"):
+        open_and_leave(tmp_path / "a", config)
+    # Told without a look into what the file says, which a folder alone is no reason to run.
+    assert f"{kind}: {file}:mine" in contents(config, recorded=True)
+
+
+def test_the_family_of_an_evaluation_may_change_since_it_scores_anew_and_ours_are_no_files(tmp_path):
+    (tmp_path / "mine.py").write_text("")
+    config = {"method": "deepnote", "family": f"{tmp_path / 'mine.py'}:mine"}
+    assert contents(config) == {}
+    assert contents({"stages": {"deepnote/init_note": ["outcome", "llm"]}, "family": "hotpotqa"}) == {}
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A method `mine` of an installed package, with a prompt beside its module; the module's file."""
+    package = tmp_path / "of_a_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from notewriter.rollouts.method import Method, Stage\n"
+        "async def mine(question, rollout): return ''\n"
+        "METHOD = Method(mine, (Stage('mine/note', 'notes', 'note'),))\n"
+    )
+    (package / "note.jinja").write_text("Write a note.")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("mine", "of_a_package:METHOD", "notewriter.methods")
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
+    yield package
+    METHODS.pop("mine", None)
+    sys.modules.pop("of_a_package", None)
+    plugins._LOADED.pop(point.value, None)
+
+
+@pytest.mark.parametrize(
+    "config", [{"method": "mine"}, {"gold_stages": ["mine/note"]}, {"stages": {"mine/note": "llm"}}]
+)
+@pytest.mark.parametrize(("changed", "named"), [("__init__.py", "method: mine"), ("note.jinja", "prompts beside mine")])
+def test_so_is_an_edited_method_of_an_installed_package_and_its_prompts(config, changed, named, installed, tmp_path):
+    assert METHODS["mine"].name == "mine"
+    open_and_leave(tmp_path / "a", config)
+    open_and_leave(tmp_path / "a", config)
+    with (installed / changed).open("a") as file:
+        file.write("# Another line.\n")
+    with pytest.raises(UserError, match=f"contains a run with other contents of {named}, which"):
+        open_and_leave(tmp_path / "a", config)

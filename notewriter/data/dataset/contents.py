@@ -124,6 +124,8 @@ def _summary(statistics: Mapping[str, Any], card: CardKind, folder: Path, warnin
 def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
     """Check that something was made, else rename stats.json to `OF_NOTHING`; `errors` are those of the questions.
 
+    An empty train.parquet is removed, which other libraries cannot load.
+
     Raises:
         UserError: nothing was; gives the commonest reason.
     """
@@ -131,6 +133,7 @@ def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
     if made.rows:
         return
     (folder / NAME).rename(folder / OF_NOTHING)
+    (folder / "train.parquet").unlink()
     # The endpoints' own words before the kinds that they fall into.
     reasons = (errors + made.dropped).most_common(1)
     why = "".join(f"; the commonest reason, {times} times: {reason}" for reason, times in reasons)
