@@ -8,8 +8,10 @@ options or in Python. `Plugins.choose` imports no place; it is for all other nam
 
 import contextlib
 import difflib
+import functools
 import importlib.util
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +22,9 @@ from typing import Any, TypeVar
 
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.terminal import say_once
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -41,12 +46,14 @@ class Plugins(dict[str, T]):
         group: the entry points' group, such as `methods` (of `notewriter.methods`).
         kind: the type of an entry; an object of another type is refused.
         ours: our own entries, which no other package can replace.
+        of_function: how a function becomes an entry, for the error of one that is none.
     """
 
-    def __init__(self, group: str, kind: type[T], ours: Mapping[str, T]) -> None:
+    def __init__(self, group: str, kind: type[T], ours: Mapping[str, T], of_function: str = "") -> None:
         super().__init__(ours)
         self.ours = frozenset(ours)
         self.group, self.kind = f"notewriter.{group}", kind
+        self._of_function = of_function
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in _LOADED or name in self._entry_points()
@@ -55,7 +62,8 @@ class Plugins(dict[str, T]):
         place = name if name in _LOADED else self._entry_points()[name].value
         entry = load(place)
         if not isinstance(entry, self.kind):
-            raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; name the object itself")
+            remedy = self._of_function if inspect.isfunction(entry) and self._of_function else "name the object itself"
+            raise UserError(f"{place}: is no {self.kind.__name__} but {type(entry).__name__}; {remedy}")
         self[name] = entry
         where = place.rpartition(":")[0]
         _FILES[self.group, name] = Path(getattr(sys.modules.get(where), "__file__", None) or where)
@@ -74,6 +82,13 @@ class Plugins(dict[str, T]):
         Raises:
             UserError: there is none, lists the names there are; or it cannot be loaded.
         """
+        if name in self.ours and (hidden := self._hidden.get(name)):
+            whose = f"of package {hidden.dist.name} " if hidden.dist else ""
+            say_once(
+                logger,
+                f"{kind} {name}: the entry point {whose}with this name ({self.group}: {hidden.value}) is not used, "
+                "since ours comes first; give it another name in its package",
+            )
         if name in self:
             return self[name]
         if is_place(name):
@@ -95,6 +110,11 @@ class Plugins(dict[str, T]):
     def from_packages(self) -> list[str]:
         """The names of installed packages' entries, which are not imported for it."""
         return sorted(self._entry_points().keys() - self.ours)
+
+    @functools.cached_property
+    def _hidden(self) -> dict[str, EntryPoint]:
+        """The entry points with the names of ours."""
+        return {name: point for name, point in self._entry_points().items() if name in self.ours}
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}

@@ -42,6 +42,32 @@ def test_ours_come_first(installed):
     assert Plugins("numbers", int, OURS)["one"] == 1
 
 
+def test_an_entry_point_with_a_name_of_ours_is_told_once_when_the_name_is_chosen(installed, caplog):
+    installed(("one", "counting:two"), ("two", "counting:two"))
+    table = Plugins("numbers", int, OURS)
+    assert [table.choose("number", name) for name in ("two", "one", "one")] == [2, 1, 1]
+    (told,) = caplog.messages
+    assert told.startswith("number one: the entry point with this name (notewriter.numbers: counting:two) is not used")
+
+
+def test_the_warning_names_the_package(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "rival-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: rival\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[notewriter.numbers]\nfirst = rival:first\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Plugins("numbers", int, {"first": 1}).choose("number", "first") == 1
+    assert "number first: the entry point of package rival with this name" in caplog.text
+
+
+def test_a_function_that_is_no_entry_yet_is_told_how_it_becomes_one(module):
+    module.write_text("def count(): ...\n")
+    place = f"{module}:count"
+    plugins.load(place)
+    with pytest.raises(UserError, match="is no int but function; call it"):
+        Plugins("numbers", int, OURS, of_function="call it").choose("number", place)
+
+
 @pytest.mark.parametrize("name", ["counting:two", "{file}:two"])
 def test_an_object_that_a_user_names_by_module_or_file_is_loaded(name, module):
     table, name = Plugins("numbers", int, OURS), name.format(file=module)

@@ -30,4 +30,6 @@ _OURS = (
     status,
 )
 
-JUDGES: Plugins[Judge] = Plugins("judges", Judge, {judge.name: judge for judge in _OURS})
+JUDGES: Plugins[Judge] = Plugins(
+    "judges", Judge, {judge.name: judge for judge in _OURS}, of_function="decorate it with @judge(kind)"
+)
