@@ -170,12 +170,16 @@ def faults_of(whose: str, function: Callable[..., Any], *others: type[Exception]
 
 def _line(function: Callable[..., Any], error: Exception) -> str:
     """Where a function failed: the last line of its own file on the way to the error, else its first one."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    if code := getattr(inspect.unwrap(function), "__code__", None):
-        own = [place for place in frames if place[0] == code.co_filename]
-        frames = own or [(code.co_filename, code.co_firstlineno)]
-    file, line = frames[-1]
-    return f" ({Path(file).name}:{line})"
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return ""
+    lines = [code.co_firstlineno, *_lines_in(code.co_filename, error)]
+    return f" ({Path(code.co_filename).name}:{lines[-1]})"
+
+
+def _lines_in(file: str, error: Exception) -> list[int]:
+    """The lines of a file on the way to an error."""
+    return [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
 
 
 def is_place(name: str) -> bool:
@@ -194,13 +198,15 @@ def load(place: str) -> Any:
     if place in _LOADED:
         return _LOADED[place]
     where, _, name = place.rpartition(":")
+    is_file = where.endswith(".py")
+    if is_file and not Path(where).is_file():
+        raise UserError(f"{place}: there is no file {where}; check the path before the colon")
     try:
-        module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except FileNotFoundError as error:
-        raise UserError(f"{place}: there is no file {where}; check the path before the colon") from error
+        module = _from_file(Path(where)) if is_file else importlib.import_module(where)
     # A module is a program and can raise anything; its author has to fix it.
     except Exception as error:
-        raise UserError(f"{place}: cannot be imported ({type(error).__name__}: {one_line(error)})") from error
+        line = "".join(f", line {line}" for line in _lines_in(str(Path(where).resolve()), error)[-1:])
+        raise UserError(f"{place}: cannot be imported ({type(error).__name__}: {one_line(error)}{line})") from error
     try:
         _LOADED[place] = getattr(module, name)
     except AttributeError as error:
