@@ -100,7 +100,7 @@ def _contents(config: Mapping[str, Any], recorded: bool) -> dict[str, str]:
         if (file := plugins.file_of(group, name)) and file.is_file():
             fingerprints[f"{kind}: {name}"] = file_digest(file)
             if kind == "method":
-                fingerprints[f"prompts beside {name}"] = _of_prompts(file.parent, "*.jinja")
+                fingerprints[f"prompts: {name}"] = _of_prompts(file.parent, "*.jinja")
     return {setting: content for setting, content in fingerprints.items() if content}
 
 

@@ -216,7 +216,7 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "config", [{"method": "mine"}, {"gold_stages": ["mine/note"]}, {"stages": {"mine/note": "llm"}}]
 )
-@pytest.mark.parametrize(("changed", "named"), [("__init__.py", "method: mine"), ("note.jinja", "prompts beside mine")])
+@pytest.mark.parametrize(("changed", "named"), [("__init__.py", "method: mine"), ("note.jinja", "prompts: mine")])
 def test_so_is_an_edited_method_of_an_installed_package_and_its_prompts(config, changed, named, installed, tmp_path):
     assert METHODS["mine"].name == "mine"
     open_and_leave(tmp_path / "a", config)
