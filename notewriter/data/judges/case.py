@@ -248,7 +248,8 @@ def _checked(verdict: object, candidates: int) -> Verdict:
         raise Misreturn(f"returned candidate {outside[0]}, and there are 0 to {candidates - 1}; None is no candidate")
     if verdict.chosen is not None and verdict.chosen == verdict.rejected:
         raise Misreturn(f"returned candidate {verdict.chosen} as both chosen and rejected")
-    return verdict
+    # NumPy's numbers are not JSON's.
+    return replace(verdict, scores=_rounded(verdict.scores), noise=_rounded(verdict.noise))
 
 
 def judge(
@@ -356,4 +357,4 @@ def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
 
 
 def _rounded(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else round(value, 4) for value in values]
+    return [None if value is None else round(float(value), 4) for value in values]

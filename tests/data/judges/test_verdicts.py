@@ -1,6 +1,7 @@
 """What a judge of somebody else's returns or raises is checked where it is called."""
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -73,6 +74,13 @@ def test_a_fault_names_the_judge_the_question_the_stage_and_the_judges_own_line(
 def test_a_verdict_with_neither_a_pair_nor_a_reason_is_counted_as_such(code, load_judge, make_case):
     verdict = asyncio.run(decide([load_judge(f"{ASYNC}{code}")], make_case(list("abc"))[0]))
     assert verdict.reason == NO_REASON
+
+
+@pytest.mark.parametrize("scores", ["by_score(case, np.float32(%s))", "Verdict(0, 1, list(np.float32(%s)))"])
+def test_scores_of_numpy_become_plain_numbers(scores, load_judge, make_case):
+    mine = load_judge(f"{ASYNC}{scores % [0.5, 0, 0.25]}\nimport numpy as np")
+    verdict = asyncio.run(decide([mine], make_case(list("abc"))[0]))
+    assert json.dumps(verdict.scores) == "[0.5, 0.0, 0.25]"
 
 
 def test_a_refusal_of_the_endpoint_and_an_end_from_outside_are_no_faults_of_the_judge(load_judge, make_case):
