@@ -22,6 +22,8 @@ SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged
 
 # A process a core; each has whole files of tests (tests/conftest.py).
 PYTEST := .venv/bin/pytest --numprocesses auto --no-loadscope-reorder --durations 20
+# Integration tests wait a third of their time, for servers to start and for Slurm: three processes on two cores.
+WAITING = --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 # Each process imports all files that it is given before it leaves out tests of the other kind.
 WITH_INTEGRATION = $(shell grep -rl --include='test_*.py' 'mark\.integration' tests | sort)
 
@@ -89,7 +91,7 @@ setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYT
 
 test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
 	$(PYTEST) -m 'not integration'
-	$(PYTEST) -m integration $(WITH_INTEGRATION)
+	$(PYTEST) $(WAITING) -m integration $(WITH_INTEGRATION)
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
 	$(PYTEST) -m 'not integration'
