@@ -247,7 +247,7 @@ def _queue() -> Queue:
 def _environment(cluster_env: Path) -> dict[str, str]:
     """The environment of sbatch: this one, with the settings of the cluster."""
     if not cluster_env.is_file():
-        raise UserError(f"{cluster_env}: no such file; copy slurm/cluster.env.example there and fill it in")
+        raise UserError(f"{cluster_env}: no such file; copy {SLURM / 'cluster.env.example'} there and fill it in")
     # A shell file, because the job scripts read it too.
     script = 'set -a; source "$0" >&2 && env -0'
     # Of a job in which this command runs, Slurm's variables would pass for options of the jobs that it submits.

@@ -485,7 +485,7 @@ def test_a_job_that_is_refused_is_named_and_those_submitted_are_remembered(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file; copy slurm/cluster.env.example there"),
+        (None, r"no such file; copy /\S+/slurm/cluster\.env\.example there"),
         ("exit 3\n", "correct the file"),
         ("GPUS_PER_NODE=many\n", "GPUS_PER_NODE=many is not a number above 0"),
         ("GPUS_PER_NODE=0\n", "GPUS_PER_NODE=0 is not a number above 0"),

@@ -12,6 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from notewriter.artifacts.metrics import Metrics, read_metrics
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.training_record import TRAINING_RECORD, TrainingRecord, read_training_record
+from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl, recipes
 from notewriter.models.adapters import max_lora_rank
 from notewriter.models.checkpoint import ADAPTER, Checkpoint, is_hub_id
@@ -60,6 +61,16 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
     adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
     serving = lora_options(folder, name, arguments.repo_id) if adapter else ""
+    if adapter and not adapted:
+        logger.warning(
+            "%s: names no model on the Hub as its base (base_model_name_or_path); publish the base and name it there, "
+            "or whoever downloads the adapter does not find it",
+            folder / ADAPTER,
+        )
+    # Pairs are counted by their stage, chains by their benchmark, and rows of others by the name of their file.
+    counted = {name for names in record.rows.values() for name in names}
+    stages = sorted(name for name in counted if "/" in name or name in BENCHMARKS)
+    writes_notes = bool(stages) or not counted
     licence = arguments.license or base["license"]
     metadata = ModelCardData(
         base_model=adapted if adapter else base["hub_id"],
@@ -68,7 +79,11 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         license=licence,
         model_name=name,
         pipeline_tag="text-generation",
-        tags=["notewriter", "retrieval-augmented-generation", *([record.method] if record.method else [])],
+        tags=[
+            "notewriter",
+            *(["retrieval-augmented-generation"] if writes_notes else []),
+            *([record.method] if record.method else []),
+        ],
         eval_results=model_index(own) or None,
     )
     return render_card(
@@ -87,7 +102,8 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         logged={key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
         stats=stats,
         evaluations=own + baselines,
-        stages=sorted({stage for stages in record.rows.values() for stage in stages}),
+        stages=stages,
+        writes_notes=writes_notes,
         data_repo_id=arguments.data_repo_id,
         data_license=data.license if data else None,
         curves=CURVES if plotted else None,

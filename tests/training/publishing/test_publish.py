@@ -232,6 +232,19 @@ def test_the_card_asks_for_notes_as_the_data_did(checkpoint: Path, pairs: Path, 
     assert "METHOD --prompts_dir own --extractive_stages deepnote/init_note" in publish.card(arguments(checkpoint))
 
 
+def test_a_model_of_other_pairs_is_not_said_to_write_notes(checkpoint: Path) -> None:
+    """Its rows are counted by the names of their files, as they have no stage."""
+    assert "trained with notewriter to write notes" in publish.card(arguments(checkpoint))
+    record = json.loads((checkpoint / "training.json").read_text())
+    (checkpoint / "training.json").write_text(json.dumps(record | {"rows": {"train": {"train_prefs": 32}}}))
+    card = publish.card(arguments(checkpoint))
+    assert "A language model trained with notewriter.\n" in card and "- train: 32 rows (train_prefs 32)\n" in card
+    assert "vllm serve" in card and "write notes" not in card and "METHOD" not in card
+    assert front_matter(card)["tags"] == ["notewriter", "dpo"]
+    (checkpoint / "training.json").write_text(json.dumps(record | {"rows": {"train": {"musique": 32}}}))
+    assert "notewriter evaluate --serve" in publish.card(arguments(checkpoint))
+
+
 def test_what_was_not_recorded_is_said_to_be_so(checkpoint: Path) -> None:
     (checkpoint / "training.json").write_text('{"schema": "notewriter/training/1"}')
     card = publish.card(arguments(checkpoint))
