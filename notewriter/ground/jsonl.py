@@ -45,10 +45,10 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
             yield number, parse(line, f"{path}:{number}")
 
 
-def records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(number, record)` for every object of a file that is JSON Lines or one JSON list; either may be `.gz`.
+def records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `(name, record)` for every object of a file that is JSON Lines or one JSON list; either may be `.gz`.
 
-    The number is that of the line, or in a list that of the item, from 1. Of a list all of the file is in memory.
+    The name is `line 5`, or in a list `item 5`, from 1. Of a list all of the file is in memory.
 
     Raises:
         UserError: as `read`, or an item of the list is not an object.
@@ -56,7 +56,7 @@ def records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = _lines(path)
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None or not first[1].lstrip().startswith("["):
-        yield from read(path)
+        yield from ((f"line {number}", record) for number, record in read(path))
         return
     text = "".join(line for _, line in itertools.chain([first], lines))
     try:
@@ -72,7 +72,7 @@ def records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(item, dict):
             kind = type(item).__name__
             raise UserError(f"{path}: item {number} of its list is a {kind}, not an object; fix or remove it")
-        yield number, item
+        yield f"item {number}", item
 
 
 def _lines(path: str | Path) -> Iterator[tuple[int, str]]:

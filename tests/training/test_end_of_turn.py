@@ -109,5 +109,5 @@ def test_a_side_without_words_is_refused(
 ) -> None:
     empty = make_pair(1) | {"rejected": [{"role": "assistant", "content": ""}]}
     options = four_steps(pairs=write_pairs([make_pair(0), empty]), train_end_of_turn=False)
-    with pytest.raises(UserError, match=r"train\.parquet: row 1 \(question q1\): rejected is empty but for the token"):
+    with pytest.raises(UserError, match=r"train\.parquet: row 1 \(question q1\): rejected has an empty message"):
         train_dpo.main(options)

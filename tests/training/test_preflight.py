@@ -153,7 +153,7 @@ def test_faults_of_what_is_mixed_in_name_its_file_and_row(tiny_model: Path, tmp_
     )
     mix = json.dumps({str(general): 1})
 
-    with pytest.raises(UserError, match=r"general\.jsonl: row 1: completion holds <end> in a text of the assistant"):
+    with pytest.raises(UserError, match=r"general\.jsonl: line 2: completion holds <end> in a text of the assistant"):
         preflight.main(["--model_name_or_path", str(tiny_model), "--data", str(data), "--mix", mix])
 
 

@@ -189,5 +189,5 @@ def test_what_is_no_pair_in_any_format_is_named(
     change: Row, fault: str, make_pair: Callable[[int], Row], tmp_path: Path
 ) -> None:
     file = as_json_lines(tmp_path, [explicit(make_pair(0)) | {"question": "whose museum"} | change])
-    with pytest.raises(UserError, match=rf"train\.jsonl: row 0: {fault}"):
+    with pytest.raises(UserError, match=rf"train\.jsonl: line 1: {fault}"):
         pairs.read(file)

@@ -13,14 +13,14 @@ from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load as load_checkpoint
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.chat_templates import opening_remedy, text_of
-from notewriter.training.inputs.rows import IGNORED, place
+from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import PairArguments, SFTArguments
 
 SHOWN = 5
 """Faults that an error names; further ones are counted."""
 
 Sample = Mapping[str, Any]
-"""`input_ids` and `labels`, with `stage`, `question_id`, `row`, and `side` where a pair has two."""
+"""`input_ids` and `labels`, with `stage`, `row`, and `side` where a pair has two."""
 
 
 def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
@@ -31,7 +31,7 @@ def pair_samples(pair: Mapping[str, Any]) -> list[Sample]:
             "input_ids": prompt + pair[f"{side}_ids"],
             "labels": [IGNORED] * len(prompt) + pair[f"{side}_ids"],
             "stage": pair["stage"],
-            "question_id": pair["question_id"],
+            "row": pair["row"],
             "side": side,
         }
         for side in ("chosen", "rejected")
@@ -76,7 +76,7 @@ def check(samples: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset
 def _raise(faults: Sequence[tuple[Sample, str]], rows: int, file: str) -> None:
     if not faults:
         return
-    shown = "; ".join(f"{place(sample)}: {fault}" for sample, fault in faults[:SHOWN])
+    shown = "; ".join(f"{sample['row']}: {fault}" for sample, fault in faults[:SHOWN])
     more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     raise UserError(f"{file}: {len(faults)} fault(s) in {rows} rows: {shown}{more}")
 
@@ -110,6 +110,8 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
                 f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of what is trained, where a server "
                 "would stop; take it out of the assistant's words, or remove the row"
             )
+        if not text_of(run[: stopping[0]], tokenizer).strip():
+            return "the model's chat template writes nothing of an answer but the end of its turn; remove the row"
     return None
 
 
@@ -128,11 +130,11 @@ def check_vocabulary(
         return
     for split, dataset in datasets.items():
         columns = [name for name in TOKENS if name in dataset.column_names]
-        for row in dataset.select_columns([*columns, "stage", "question_id", "row"]):
+        for row in dataset.select_columns([*columns, "row"]):
             if beyond := next((token for name in columns for token in row[name] or () if token >= size), None):
                 name = tokenizer.convert_ids_to_tokens(beyond)
                 raise UserError(
-                    f"{split}: {place(row)}: holds {name!r}, token {beyond}, and {base} has embeddings of {size}: "
+                    f"{split}: {row['row']}: holds {name!r}, token {beyond}, and {base} has embeddings of {size}: "
                     "tokens were added to its tokenizer alone; resize the model's embeddings, or take its own tokenizer"
                 )
 

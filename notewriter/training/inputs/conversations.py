@@ -25,10 +25,10 @@ from notewriter.training.options import SFTArguments
 FEATURES: dict[str, Any] = {
     "messages": rows.MESSAGES,
     **rows.GIVEN,
-    **dict.fromkeys(("trained_from", "row"), Value("int64")),
+    "trained_from": Value("int64"),
     "untrained": List(Value("int64")),
     "label": Value("bool"),
-    **dict.fromkeys(("stage", "question_id"), Value("string")),
+    **dict.fromkeys(("stage", "question_id", "row"), Value("string")),
     **rows.SAID,
 }
 
@@ -56,7 +56,7 @@ def load(
 
 
 def read(path: Path, split_turns: bool = False) -> Dataset:
-    """Conversations of a file (`forms.conversation`), with `stage`, `question_id` and `row`, the place in the file.
+    """Conversations of a file (`forms.conversation`), with `stage`, `question_id` and `row`, its name in errors.
 
     With `split_turns`, each trained turn becomes a row of its own, with what came before it as context.
 
@@ -116,7 +116,7 @@ def tokenize(
             labelled = label(messages, start, tokenizer, stops, untrained, given)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
-            raise UserError(f"{path}: {rows.place(conversation)}: {reason}{one_line(error)}") from error
+            raise UserError(f"{path}: {conversation['row']}: {reason}{one_line(error)}") from error
         unread = sorted({*conversation.get("unread", ()), *unread})
         return labelled | {"length": len(labelled["input_ids"]), "unread": unread}
 

@@ -112,6 +112,7 @@ def pair(row: Row, labelled: bool = False) -> Row:
             raise UserError(f"{column} is not one message of the assistant")
         if side is not None and UNTRAINED in side[0]:
             raise UserError(f"{column} is a message that is not to be trained; remove the row, or its weight")
+        _check_words(side or (), column)
     scores, names = _scores(row)
     return (
         {"prompt": _rendered(prompt), **{side: each and _rendered(each) for side, each in sides.items()}}
@@ -160,9 +161,7 @@ def conversation(row: Row) -> Row:
     if not answers or answers == untrained:
         what = "message of the assistant" if not answers else "message of the assistant that is to be trained"
         raise UserError(f"{last} has no {what}, so there is nothing to train")
-    for number in answers:
-        if number not in untrained and not any(_says(messages[number].get(key)) for key in ("content", *WORDS)):
-            raise UserError(f"{last} has an empty message of the assistant; only its end would be trained")
+    _check_words((messages[number] for number in answers if number not in untrained), last)
     return (
         {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
         | _given(row)
@@ -172,6 +171,13 @@ def conversation(row: Row) -> Row:
 
 WORDS = ("tool_calls", "reasoning_content", "reasoning", "thinking", "thoughts")
 """Keys of a message beside `content` with what a model writes."""
+
+
+def _check_words(trained: Iterable[Row], column: str) -> None:
+    """Refuse a message that is trained and in which the model would write nothing, neither a text nor a call."""
+    for message in trained:
+        if not any(_says(message.get(key)) for key in ("content", *WORDS)):
+            raise UserError(f"{column} has an empty message of the assistant; only its end would be trained")
 
 
 def turns(value: Any, column: str, role: str) -> list[Row]:
@@ -244,7 +250,9 @@ def _message(value: Any, column: str) -> Row:
     content = message.get("content")
     if isinstance(content, list):
         message["content"] = content = _text_of(content, column)
-    if not isinstance(content, str) and (content is not None or not any(message.get(key) for key in WORDS)):
+    # An answer of null is refused where it is trained, as every other without words.
+    nothing = content is None and ((role == "assistant" and "content" in message) or any(map(message.get, WORDS)))
+    if not isinstance(content, str) and not nothing:
         raise UserError(f"{column} has a message without a role and a content")
     weights = [(key, _weight(message.pop(key), f"{column}: {key}")) for key in WEIGHTS if key in message]
     if role != "assistant" and any(weight for _, weight in weights):
@@ -266,7 +274,9 @@ def _weight(value: Any, name: str) -> bool:
 
 
 def _text_of(parts: list[Any], column: str) -> str:
-    """The text of a content that is a list with one part."""
+    """The text of a content that is a list with one part, or with none."""
+    if not parts:
+        return ""
     texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type", "text") == "text"]
     if len(parts) != 1 or len(texts) != 1 or not isinstance(texts[0], str):
         raise UserError(

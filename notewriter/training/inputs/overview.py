@@ -74,7 +74,7 @@ def preview(sample: Sample, tokenizer: PreTrainedTokenizerBase, context: int = 6
     ids, labels = sample["input_ids"], sample["labels"]
     trained = sum(label != IGNORED for label in labels)
     side = f", {sample['side']}" if "side" in sample else ""
-    title = f"{sample['stage']}, question {sample['question_id']}{side}"
+    title = f"{sample['stage']}, {sample['row']}{side}"
     parts = [f"--- {escape_controls(title)}: {trained} of {len(ids)} tokens are trained\n"]
     shown = 0
     for start, end in [*trained_runs(labels), (len(ids), len(ids))]:

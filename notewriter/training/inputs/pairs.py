@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 FEATURES: dict[str, Any] = {
     **dict.fromkeys(("prompt", *SIDES), rows.MESSAGES),
     **rows.GIVEN,
-    **{column: Value("string") for column in ("stage", "question_id")},
+    **{column: Value("string") for column in ("stage", "question_id", "row")},
     **{column: Value("float64") for column in SCORES},
     **rows.SAID,
 }
@@ -49,8 +49,6 @@ def load(
     def tokens(file: Path, trained: bool) -> Dataset:
         labelled = isinstance(training, KTOConfig)
         dataset = tokenize(read(file, labelled), tokenizer, stops, file, training.dataset_num_proc)
-        if not arguments.train_end_of_turn:
-            check_words(dataset, stops, file)
         if arguments.min_margin is None or not trained:
             return dataset
         if file == files["train"] and all(margin is None for margin in margins_of(dataset)):
@@ -61,17 +59,6 @@ def load(
     if not arguments.train_end_of_turn:
         datasets = {split: without_end_of_turn(dataset, stops) for split, dataset in datasets.items()}
     return datasets, dropped
-
-
-def check_words(dataset: Dataset, stops: frozenset[int], path: Path) -> None:
-    """Raise a `UserError` for a tokenised pair with a side that is only the end of its turn."""
-    for pair in dataset:
-        for side in (side for side in SIDES if pair[f"{side}_ids"]):
-            if stops.issuperset(pair[f"{side}_ids"][:1]):
-                raise UserError(
-                    f"{path}: {rows.place(pair)}: {side} is empty but for the token that ends the turn, which "
-                    "train_end_of_turn: false leaves out; remove the row"
-                )
 
 
 def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
@@ -178,7 +165,6 @@ def tokenize(
 
     New columns:
 
-    - `row`: its number in the file;
     - `prompt_ids`: the prompt, including the opening of the assistant's turn;
     - `chosen_ids` and `rejected_ids`: the sides after it, with a token that ends the turn where the template leaves it
       open (`chat_templates.end_of_turn`; `stops` are the tokens at which a server stops);
@@ -191,7 +177,7 @@ def tokenize(
 
     own = written.own_tokens(tokenizer, stops)
 
-    def tokens(pairs: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
+    def tokens(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made = [dict(zip(pairs, values, strict=True)) for values in zip(*pairs.values(), strict=True)]
         prompts, given = pairs["prompt"], [chat_templates.given(pair) for pair in made]
         try:
@@ -208,15 +194,15 @@ def tokenize(
                 for side in SIDES
             }
         except (jinja2.TemplateError, UserError) as error:
-            if len(numbers) > 1:
+            if len(made) > 1:
                 # Rendered one by one, the refused row is known.
-                for place, number in enumerate(numbers):
-                    tokens({name: values[place : place + 1] for name, values in pairs.items()}, [number])
+                for pair in made:
+                    tokens({name: [value] for name, value in pair.items()})
             reason = one_line(error)
             if not isinstance(error, UserError):
                 reason = f"the model's chat template refuses it ({reason})"
-            raise UserError(f"{path}: row {numbers[0]}: {reason}") from error
-        columns: dict[str, list[Any]] = {"row": numbers, "prompt_ids": prompt_ids, "diverging": [""] * len(numbers)}
+            raise UserError(f"{path}: {pairs['row'][0]}: {reason}") from error
+        columns: dict[str, list[Any]] = {"prompt_ids": prompt_ids, "diverging": [""] * len(made)}
         columns["unread"] = unread
         for side, whole in whole_ids.items():
             both = list(zip(prompt_ids, whole, pairs[side], strict=True))
@@ -237,7 +223,6 @@ def tokenize(
 
     tokenized: Dataset = dataset.map(
         tokens,
-        with_indices=True,
         batched=True,
         batch_size=64,
         num_proc=processes,

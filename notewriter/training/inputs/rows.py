@@ -74,7 +74,10 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
             )
         files = repositories.split_files(name, dev)
     if dev and "dev" not in files:
-        raise UserError(f"{path}: has no dev.parquet to evaluate on; add it, or give --eval_strategy no")
+        what = "one file has no rows" if path.is_file() else "has no dev.parquet or dev.jsonl"
+        raise UserError(
+            f"{path}: {what} to evaluate on; give {option} a folder with train and dev, or give --eval_strategy no"
+        )
     return files
 
 
@@ -100,17 +103,20 @@ def columns(path: Path) -> list[str]:
 
 
 def read(path: Path) -> Iterator[Row]:
-    """The rows of a Parquet or JSON Lines file, or of a JSON list, with their numbers as `row`.
+    """The rows of a Parquet or JSON Lines file, or of a JSON list, with their names in errors as `row`.
 
-    They have the columns of `forms.USED`; what else has a value is named in `unread`.
+    That is `line 5`, `item 5` of a list, or `row 4` of Parquet, counted from 0 as its tools do; with its question, if
+    it has one. The rows have the columns of `forms.USED`; what else has a value is named in `unread`.
 
     Raises:
         UserError: the file cannot be read, or has no rows.
     """
-    number = -1
-    for number, row in enumerate(_of_json(path) if _uncompressed(path).suffix in JSON else _of_parquet(path)):
-        yield row | {"row": number}
-    if number < 0:
+    name = None
+    for name, row in _of_json(path) if _uncompressed(path).suffix in JSON else _of_parquet(path):
+        question = row.get("question_id")
+        told = f"question {question}" if question else "counted from 0" if name.startswith("row") else ""
+        yield row | {"row": f"{name} ({told})" if told else name}
+    if name is None:
         raise UserError(f"{path}: has no rows; write one per line")
 
 
@@ -118,18 +124,18 @@ def _uncompressed(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".gz"))
 
 
-def _of_json(path: Path) -> Iterator[Row]:
-    for _, record in jsonl.records(path):
+def _of_json(path: Path) -> Iterator[tuple[str, Row]]:
+    for place, record in jsonl.records(path):
         unread = [name for name, value in record.items() if name not in forms.USED and forms.filled(value)]
-        yield {name: record[name] for name in forms.USED if name in record} | {"unread": unread}
+        yield place, {name: record[name] for name in forms.USED if name in record} | {"unread": unread}
 
 
-def _of_parquet(path: Path) -> Iterator[Row]:
+def _of_parquet(path: Path) -> Iterator[tuple[str, Row]]:
     names = columns(path)
     used = [name for name in names if name in forms.USED]
     unread = [name for name in names if name not in forms.USED]
-    for row in read_rows(path, columns=used or names[:1]):
-        yield {name: _present(row[name]) for name in used} | {"unread": unread}
+    for number, row in enumerate(read_rows(path, columns=used or names[:1])):
+        yield f"row {number}", {name: _present(row[name]) for name in used} | {"unread": unread}
 
 
 def _present(value: Any) -> Any:
@@ -176,14 +182,8 @@ def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, fl
     return concatenate_datasets(parts)
 
 
-def place(row: Mapping[str, Any]) -> str:
-    """The name of a row in errors: its number, from 0, and its question if it has one."""
-    question = row.get("question_id")
-    return f"row {row['row']}" + (f" (question {question})" if question else "")
-
-
 def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) -> Row:
-    """A row in its form (`forms`), with its stage, its question and its number.
+    """A row in its form (`forms`), with its stage, its question and its name.
 
     Raises:
         UserError: the row has not this form; names file and row.
@@ -194,11 +194,11 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise UserError(
-            f"{path}: {place(row)}: has half of a character, \\u{ord(half):04x} (a pair of escapes was cut); fix or "
+            f"{path}: {row['row']}: has half of a character, \\u{ord(half):04x} (a pair of escapes was cut); fix or "
             "remove the row"
         ) from error
     except UserError as error:
-        raise UserError(f"{path}: {place(row)}: {error}; fix or remove the row") from error
+        raise UserError(f"{path}: {row['row']}: {error}; fix or remove the row") from error
     stage = str(made["stage"] or _uncompressed(path).stem)
     return made | {"stage": stage, "question_id": str(row.get("question_id") or ""), "row": row["row"]}
 
@@ -243,7 +243,7 @@ def within_length(dataset: Dataset, max_length: int | None, path: Path, drop: bo
         return dataset, 0
     if not drop:
         longest = "; ".join(
-            f"{place(row)}: stage {row['stage']}, {row['length']} tokens" for row in dataset.select(too_long[:5])
+            f"{row['row']}: stage {row['stage']}, {row['length']} tokens" for row in dataset.select(too_long[:5])
         )
         more = f"; and {len(too_long) - 5} more" if len(too_long) > 5 else ""
         raise UserError(

@@ -22,12 +22,17 @@ def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
 def check_pairs(tokenizer: PreTrainedTokenizerBase, *rows: dict[str, Any]) -> None:
     """As training checks pairs that lie in train.parquet."""
     stops = frozenset([tokenizer.eos_token_id])
-    measured = pairs.tokenize(Dataset.from_list(list(rows)), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(
+        Dataset.from_list([each | {"row": f"row {number}"} for number, each in enumerate(rows)]),
+        tokenizer,
+        stops,
+        Path("train.parquet"),
+    )
     checks.check_pairs(measured, tokenizer, stops, "train.parquet")
 
 
 def sample(ids: list[int], labels: list[int]) -> Dataset:
-    return Dataset.from_list([{"row": 0, "input_ids": ids, "labels": labels, "question_id": "q0", "stage": "s"}])
+    return Dataset.from_list([{"row": "row 0", "input_ids": ids, "labels": labels, "stage": "s"}])
 
 
 def test_sound_pairs_pass(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
@@ -38,9 +43,7 @@ def test_a_chosen_equal_to_its_rejected_is_an_error(tokenizer: PreTrainedTokeniz
     same = make_pair(1)
     same["rejected"] = same["chosen"]
 
-    with pytest.raises(
-        UserError, match=r"1 fault\(s\) in 2 rows: row 1 \(question q1\): chosen and rejected are the sa"
-    ):
+    with pytest.raises(UserError, match=r"1 fault\(s\) in 2 rows: row 1: chosen and rejected are the sa"):
         check_pairs(tokenizer, make_pair(0), same)
 
 
@@ -49,7 +52,7 @@ def test_a_prompt_that_does_not_begin_both_sides_is_an_error(
 ) -> None:
     tokenizer.chat_template += "{% if add_generation_prompt %}the town {% endif %}"
 
-    with pytest.raises(UserError, match=r"row 0 .*prompt does not begin both sides: a server shows 'town'"):
+    with pytest.raises(UserError, match=r"row 0: .*prompt does not begin both sides: a server shows 'town'"):
         check_pairs(tokenizer, make_pair(0))
 
 
@@ -84,8 +87,20 @@ def test_an_end_of_turn_that_the_template_writes_into_an_answer_is_an_error(
         check_pairs(tokenizer, make_pair(0))
 
 
+def test_an_answer_of_which_the_template_writes_the_end_alone_is_an_error(
+    tokenizer: PreTrainedTokenizerBase, make_pair: Pair
+) -> None:
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "{{ message.content }}", "{{ message.content.split('</think>')[-1] }}"
+    )
+    thought = make_pair(1) | {"rejected": [{"role": "assistant", "content": "the river </think>"}]}
+
+    with pytest.raises(UserError, match=r"row 1: rejected: the model's chat template writes nothing of an answer but"):
+        check_pairs(tokenizer, make_pair(0), thought)
+
+
 def test_a_mask_that_trains_nothing_is_an_error(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0 .*none of its tokens is trained"):
+    with pytest.raises(UserError, match=r"data: 1 fault\(s\) in 1 rows: row 0: none of its tokens is trained"):
         checks.check(sample([6, 7, 2], [-100, -100, -100]), tokenizer, frozenset([2]), "data")
 
 
@@ -116,9 +131,9 @@ def test_another_padding_is_chosen_where_it_would_be_trained(tokenizer: PreTrain
 
 
 def test_no_more_than_five_faults_are_named(tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = [{"row": i, "input_ids": [6], "labels": [-100], "question_id": f"q{i}", "stage": "s"} for i in range(8)]
+    rows = [{"row": f"line {i}", "input_ids": [6], "labels": [-100], "stage": "s"} for i in range(8)]
 
-    with pytest.raises(UserError, match=r"8 fault\(s\) .*question q4\).*; and 3 more$"):
+    with pytest.raises(UserError, match=r"8 fault\(s\) .*line 4: .*; and 3 more$"):
         checks.check(Dataset.from_list(rows), tokenizer, frozenset([2]), "data")
 
 
@@ -130,5 +145,5 @@ def test_a_token_without_an_embedding_is_refused_by_its_row(tiny_model: Path) ->
     checks.check_vocabulary({"train": beyond}, tokenizer, str(tiny_model), "main")
     tokenizer.add_tokens(["<note>"])
     checks.check_vocabulary({"train": within}, tokenizer, str(tiny_model), "main")
-    with pytest.raises(UserError, match=rf"train: row 0 \(question q0\): holds '<note>', token {size}, .*resize"):
+    with pytest.raises(UserError, match=rf"train: row 0: holds '<note>', token {size}, .*resize"):
         checks.check_vocabulary({"train": beyond}, tokenizer, str(tiny_model), "main")

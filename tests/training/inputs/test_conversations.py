@@ -115,10 +115,16 @@ def test_chains_completions_and_pairs_are_read_alike(tmp_path: Path, make_pair: 
 
     columns = ["messages", "trained_from", "stage", "question_id", "row"]
     (chain,) = conversations.read(chains).select_columns(columns)
-    assert chain == {"messages": CHAIN[:3], "trained_from": 0, "stage": "musique", "question_id": "q1", "row": 0}
+    assert chain == {
+        "messages": CHAIN[:3],
+        "trained_from": 0,
+        "stage": "musique",
+        "question_id": "q1",
+        "row": "row 0 (question q1)",
+    }
     first, second = conversations.read(lines).select_columns(columns)
     text = {"messages": [user, assistant], "trained_from": 1, "stage": "general", "question_id": ""}
-    assert (first, second) == (text | {"row": 0}, text | {"row": 1})
+    assert (first, second) == (text | {"row": "line 1"}, text | {"row": "line 2"})
     (pair,) = conversations.read(pairs)
     assert pair["messages"] == make_pair(0)["prompt"] + make_pair(0)["chosen"]
     assert (pair["trained_from"], pair["stage"]) == (1, "init_note")
@@ -152,7 +158,7 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": CHAIN}) + "\n" + json.dumps(row) + "\n")
 
-    with pytest.raises(UserError, match=rf"rows\.jsonl: row 1: .*{fault}"):
+    with pytest.raises(UserError, match=rf"rows\.jsonl: line 2: .*{fault}"):
         conversations.read(file)
 
 
@@ -166,7 +172,7 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
 def test_row_that_the_template_refuses_is_named(tiny_model: Path, template: str, words: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = template
-    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "row": 0}])
+    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "row": "row 0"}])
 
     with pytest.raises(UserError, match=rf"t\.parquet: row 0: the model's chat template refuses it: {words}"):
         conversations.tokenize(dataset, tokenizer, frozenset(), Path("t.parquet"), None)

@@ -6,6 +6,7 @@ The tokens are those of `apply_chat_template` over the row's own messages, tools
 import gzip
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_scores_against_the_names_of_the_sides_are_told_of(tmp_path):
 
 def test_half_of_a_character_is_refused_by_its_row(tmp_path):
     path = file_of(tmp_path, {"messages": [*ASKED, ANSWER[0] | {"content": "cut \ud83d"}]})
-    with pytest.raises(UserError, match=r"rows\.jsonl: row 0: has half of a character, \\ud83d "):
+    with pytest.raises(UserError, match=r"rows\.jsonl: line 1: has half of a character, \\ud83d "):
         conversations.read(path)
 
 
@@ -240,6 +241,25 @@ def test_what_would_change_the_training_is_refused(row, told):
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize("content", ["", " \n", None, [], [{"type": "text", "text": ""}]])
+def test_an_answer_without_words_is_refused_alike_in_every_form(content):
+    empty = [{"role": "assistant", "content": content}]
+    sft = [{"messages": [*ASKED, *empty, *ASKED, *ANSWER]}, {"prompt": ASKED, "completion": empty}]
+    kto = [{"prompt": ASKED, "completion": empty, "label": label} for label in (True, False)]
+    dpo = [{"prompt": ASKED, "chosen": ANSWER, "rejected": ANSWER} | {side: empty} for side in ("chosen", "rejected")]
+    for form, rows in ((forms.conversation, sft), (partial(forms.pair, labelled=True), kto), (forms.pair, dpo)):
+        for row in rows:
+            with pytest.raises(UserError, match="has an empty message of the assistant; only its end would be trained"):
+                form(row)
+
+
+def test_a_call_without_a_text_and_an_empty_turn_that_is_not_trained_are_read():
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "find", "arguments": {}}}]}
+    assert forms.pair({"prompt": ASKED, "chosen": [call], "rejected": ANSWER})["chosen"] == [call]
+    skipped = {"role": "assistant", "content": "", "train": False}
+    assert forms.conversation({"messages": [*ASKED, skipped, *ASKED, *ANSWER]})["untrained"] == [1]
+
+
 @pytest.mark.parametrize(
     ("family", "row", "told"),
     [
@@ -259,7 +279,7 @@ def test_what_the_template_does_not_write_is_refused(tmp_path, family, row, told
     path = file_of(tmp_path, row)
     with pytest.raises(UserError) as error:
         conversations.tokenize(conversations.read(path), tokenizer, stops, path, None)
-    assert told in str(error.value) and str(path) in str(error.value) and "row 0" in str(error.value)
+    assert told in str(error.value) and str(path) in str(error.value) and "line 1" in str(error.value)
 
 
 FORMS = {

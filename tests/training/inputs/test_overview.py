@@ -22,16 +22,14 @@ def test_lengths_are_shown_by_stage() -> None:
 
 
 def test_the_preview_marks_what_is_trained(tokenizer: PreTrainedTokenizerBase) -> None:
-    row = {"input_ids": [6, 7, 8, 2], "labels": [-100, -100, 8, 2], "stage": "s", "question_id": "q0"}
+    row = {"input_ids": [6, 7, 8, 2], "labels": [-100, -100, 8, 2], "stage": "s", "row": "line 1"}
 
-    assert overview.preview(row, tokenizer) == (
-        "--- s, question q0: 2 of 4 tokens are trained\nthe river⟦crosses <end>⟧\n"
-    )
+    assert overview.preview(row, tokenizer) == ("--- s, line 1: 2 of 4 tokens are trained\nthe river⟦crosses <end>⟧\n")
 
 
 def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokenizerBase) -> None:
     ids = [6] + [7] * 500 + [8, 9, 2]
-    row = {"input_ids": ids, "labels": [-100] * 501 + [8, 9, 2], "stage": "s", "question_id": "q0"}
+    row = {"input_ids": ids, "labels": [-100] * 501 + [8, 9, 2], "stage": "s", "row": "line 1"}
 
     shown = overview.preview(row, tokenizer, context=3)
 
@@ -39,9 +37,9 @@ def test_of_a_long_prompt_the_preview_shows_the_ends(tokenizer: PreTrainedTokeni
 
 
 def test_control_characters_have_no_effect_on_a_terminal(tokenizer: PreTrainedTokenizerBase) -> None:
-    row = {"input_ids": [6, 2], "labels": [-100, 2], "stage": "s\x1b[2J", "question_id": "q\x9b31m\u202e"}
+    row = {"input_ids": [6, 2], "labels": [-100, 2], "stage": "s\x1b[2J", "row": "line 1 (question q\x9b31m\u202e)"}
 
     shown = overview.preview(row, tokenizer)
 
-    assert shown.startswith("--- s\\x1b[2J, question q\\x9b31m\\u202e: 1 of 2")
+    assert shown.startswith("--- s\\x1b[2J, line 1 (question q\\x9b31m\\u202e): 1 of 2")
     assert "\\x1b" in overview.lengths_by_stage({"s\x1b[2J": [1]})

@@ -72,7 +72,7 @@ def test_file_without_rows_is_refused(tmp_path: Path, make_pair: Pair) -> None:
         ({"prompt": [{"role": "assistant", "content": "note"}]}, "prompt ends with a message of the assistant"),
         ({"prompt": []}, "prompt is not a list of messages"),
         ({"chosen": [{"role": "user", "content": "note"}]}, "chosen is not one message of the assistant"),
-        ({"rejected": [{"role": "assistant", "content": None}]}, "rejected has a message without a role and a content"),
+        ({"rejected": [{"role": "assistant", "content": None}]}, "rejected has an empty message of the assistant"),
     ],
 )
 def test_row_that_is_no_pair_is_named(
@@ -110,6 +110,7 @@ def test_completions_are_measured_with_what_ends_the_turn(family: str, chosen: s
         "prompt": [{"role": "user", "content": "whose museum"}],
         "chosen": [{"role": "assistant", "content": "town"}],
         "rejected": [{"role": "assistant", "content": "river"}],
+        "row": "row 0",
     }
 
     (measured,) = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
@@ -132,7 +133,7 @@ def test_row_that_the_chat_template_refuses_is_named(
     rows[1]["prompt"].insert(0, {"role": "system", "content": "the town"})
     file = write_pairs(rows) / "train.parquet"
 
-    with pytest.raises(UserError, match=r"row 1: the model's chat template refuses it .no system role here"):
+    with pytest.raises(UserError, match=r"row 1 .*: the model's chat template refuses it .no system role here"):
         pairs.tokenize(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)
 
 
@@ -141,5 +142,7 @@ def test_a_template_that_fails_is_named_with_the_row(tiny_model: Path, write_pai
     tokenizer.chat_template = "{% for number in range(10**9) %}{% endfor %}"
     file = write_pairs() / "train.parquet"
 
-    with pytest.raises(UserError, match=r"row 0: the model's chat template refuses it \(OverflowError: Range too big"):
+    with pytest.raises(
+        UserError, match=r"row 0 .*: the model's chat template refuses it \(OverflowError: Range too big"
+    ):
         pairs.tokenize(pairs.read(file), tokenizer, frozenset([tokenizer.eos_token_id]), file)

@@ -153,7 +153,7 @@ def test_what_the_model_writes_is_trained_and_nothing_else(family: str) -> None:
     row = conversations.label(CHAIN, 0, tokenizer, stops)
 
     assert marked(row, tokenizer) == TRAINED[family]
-    sample = row | {"stage": "", "question_id": "", "row": 0}
+    sample = row | {"stage": "", "row": "row 0"}
     assert checks.sample_fault(sample, tokenizer, stops) is None
     for turn, (start, _) in zip((1, 3), checks.trained_runs(row["labels"]), strict=True):
         (served,) = chat_templates.render([CHAIN[:turn]], tokenizer, generate=True)
@@ -180,7 +180,7 @@ def test_what_cannot_be_trained_as_it_comes_is_refused_with_the_remedy(family: s
 @pytest.mark.parametrize("family", [*TRAINED, *SPLIT])
 def test_both_sides_of_a_pair_begin_with_the_prompt_as_it_is_served(family: str) -> None:
     tokenizer, stops = tokenizer_of(family)
-    row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "question_id": "q"}
+    row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "row": "row 0"}
 
     measured = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
@@ -210,7 +210,7 @@ def test_sft_on_pairs_trains_the_tokens_of_the_chosen_side(family: str, tmp_path
 @pytest.mark.parametrize("family", ["Qwen3.5", "Qwen3.8", "DeepSeek-R1-Distill", "GLM-Z1"])
 def test_pairs_under_a_template_that_opens_a_thought_are_refused_with_the_remedy(family: str) -> None:
     tokenizer, stops = tokenizer_of(family)
-    row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "question_id": "q"}
+    row = {"prompt": CHAIN[:1], "chosen": CHAIN[1:2], "rejected": CHAIN[3:], "stage": "note", "row": "row 0"}
     measured = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
     with pytest.raises(UserError, match=REFUSED[family]):

@@ -129,7 +129,9 @@ def test_token_ids_of_checked_pairs_are_trls_and_stay_as_they_are(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     stops = frozenset([tokenizer.eos_token_id])
-    measured = pairs.tokenize(Dataset.from_list(rows), tokenizer, stops, Path("train.parquet"))
+    measured = pairs.tokenize(
+        Dataset.from_list([row | {"row": "row 0"} for row in rows]), tokenizer, stops, Path("train.parquet")
+    )
 
     trl, ours = make(pairs=rows).train_dataset, make(False, pairs=list(measured)).train_dataset
 
