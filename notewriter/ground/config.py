@@ -66,9 +66,9 @@ def parse(arguments: type | Sequence[type], argv: Sequence[str], **told: Unpack[
             # The parser converts strings as on the command line and leaves other values unchanged.
             action.default, action.required = config[action.dest], False
     options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
+    if others := [option for option in dict.fromkeys(options) if option not in actions]:
+        raise UserError("; ".join(f"unknown option {option}; {_nearest(option, actions)}" for option in others))
     for option in options:
-        if option not in actions:
-            raise UserError(f"unknown option {option}; {_nearest(option, actions)}")
         # The last one would silently replace the others.
         if actions[option].nargs == "+" and options.count(option) > 1:
             raise UserError(f"{option} is given twice; give all its values after one")
@@ -87,10 +87,11 @@ def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration file, whose keys are the options with these types, `env` and `plugins`."""
     hints = {**hints, "env": dict[str, SCALAR], PLUGINS: list[str]}
     lines, config = read_mapping(path, hints=hints)
+    if others := [key for key in config if key not in hints]:
+        told = [f"{lines.get(str(key), 1)}: unknown key {key!r}; {_nearest(str(key), hints)}" for key in others]
+        raise UserError(f"{path}:{'; line '.join(told)}")
     for key, value in config.items():
         try:
-            if key not in hints:
-                raise UserError(f"unknown key {key!r}; {_nearest(str(key), hints)}")
             # The parser converts strings, but does not refuse what is no choice in a default.
             is_word = isinstance(value, str) and not choices_of(hints[key])
             config[key] = _usable(key, value, str if is_word else hints[key])
@@ -119,9 +120,9 @@ def usable(kinds: Sequence[type], options: Mapping[str, Any]) -> dict[str, Any]:
         UserError: an option is unknown, or a value has the wrong type.
     """
     hints, found = _hints_of(kinds), {}
+    if others := [name for name in options if name not in hints]:
+        raise UserError("; ".join(f"unknown option {name!r}; {_nearest(name, hints)}" for name in others))
     for name, value in options.items():
-        if name not in hints:
-            raise UserError(f"unknown option {name!r}; {_nearest(name, hints)}")
         found[name] = _usable(name, str(value) if isinstance(value, Path) else value, hints[name])
     return found
 

@@ -110,6 +110,10 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
         ("path: x\n\n# a comment\ntopk: 3\n", r"run\.yaml:4: unknown key 'topk'; did you mean 'top_k'\?"),
         ("path: x\n'topk': 3\n", r"run\.yaml:2: unknown key 'topk'"),
         ("path: x\nzzzzz: 3\n", r"run\.yaml:2: unknown key 'zzzzz'; see --help"),
+        (
+            "topk: 3\npath: 7\nzzzzz: 3\n",
+            r"run\.yaml:1: unknown key 'topk'; .*; line 3: unknown key 'zzzzz'; see --help",
+        ),
         ("3: x\n", r"run\.yaml:1: unknown key 3"),
         ("path: x\ntop_k: 2.5\n", r"run\.yaml:2: top_k must be int, not 2\.5"),
         ("path: x\ntop_k: true\n", r"run\.yaml:2: top_k must be int, not True"),
