@@ -81,7 +81,9 @@ def check_index(method: Method, retriever: Sequence[object]) -> None:
         UserError: it has nothing.
     """
     if method.retrieves and not retriever:
-        raise UserError(f"method {method.name} retrieves; add --index PATH (notewriter index builds one)")
+        raise UserError(
+            f"method {method.name} retrieves; add --index PATH (notewriter index builds one), or answer without passages (--method direct)"
+        )
 
 
 def with_style(name: str, options: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
