@@ -82,7 +82,8 @@ def check_index(method: Method, retriever: Sequence[object]) -> None:
     """
     if method.retrieves and not retriever:
         raise UserError(
-            f"method {method.name} retrieves; add --index PATH (notewriter index builds one), or answer without passages (--method direct)"
+            f"method {method.name} retrieves; add --index PATH (notewriter index builds one), or ask without passages "
+            "(--method direct)"
         )
 
 
