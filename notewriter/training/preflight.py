@@ -130,7 +130,9 @@ def check_data(
     if isinstance(arguments, PairArguments):
         tally = SidesTally()
         tally.add(row for row in pairs.stream(files["train"], labelled=True) if row["chosen"] and row["rejected"])
-        sys.stdout.writelines(f"warning: {line}; see the card of the pairs\n" for line in tally.warnings())
+        card = files["train"].with_name("README.md")
+        where = f"see the card of the pairs, {card}" if card.is_file() else "see Shortcuts in docs/data_construction.md"
+        sys.stdout.writelines(f"warning: {line}; {where}\n" for line in tally.warnings())
     return datasets["train"]
 
 

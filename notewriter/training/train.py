@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from ctypes.util import find_library
 from typing import Any, NoReturn
 
+import psutil
 import torch
 
 from notewriter.ground.config import choose
@@ -63,8 +64,14 @@ def main(argv: list[str]) -> None:
     if processes == 1 and not settings.get("use_cpu") and torch.cuda.device_count() > 1:
         # One process that sees several GPUs would divide each batch among them (`options.check_devices`).
         os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(0, 1)
-    if settings.get("use_cpu") and (allocator := find_library(ALLOCATOR)):
-        os.environ.setdefault("LD_PRELOAD", allocator)
+    if settings.get("use_cpu"):
+        if allocator := find_library(ALLOCATOR):
+            os.environ.setdefault("LD_PRELOAD", allocator)
+        if not os.environ.get("OMP_NUM_THREADS"):
+            # What accelerate would take too, and say that it was not given.
+            here = max(1, (processes or 1) // (options.num_machines or settings.get("num_machines") or 1))
+            threads = max(1, (psutil.cpu_count(logical=False) or 1) // here)
+            command += ["--num_cpu_threads_per_process", str(threads)]
     for name in ("log_dir", *SEVERAL_MACHINES):
         if (value := getattr(options, name)) is not None:
             command += [f"--{name}", str(value)]

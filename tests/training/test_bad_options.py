@@ -13,6 +13,11 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
     ("script", "argv", "problem"),
     [
         ("dpo", [*DPO, "--learn", "3"], "unknown option --learn; did you mean '--learning"),
+        (
+            "dpo",
+            [*DPO, "--base_model", "m", "--use_pfet", "1"],
+            "is 'model_name_or_path' here; unknown option --use_pfet;",
+        ),
         ("kto", [*DPO, "--ref_model_sync_steps", "9"], "ref_model_sync_steps: is ignored with sync_ref_model false"),
         ("sft", [*SFT, "--num_train", "3"], "unknown option --num_train; did you mean '--num_train_epochs'"),
         ("preflight", [*DPO, "--utiliz", "1"], "unknown option --utiliz; did you mean '--utilization'"),

@@ -84,6 +84,12 @@ def test_a_shortcut_is_a_line_of_the_preflight(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert [line.split(":")[1].strip() for line in lines] == ["init_note", "refine_note"]
     assert all("the side that is longer is rejected in 100% of 25 pairs" in line for line in lines)
+    assert all(line.endswith("; see Shortcuts in docs/data_construction.md") for line in lines)
+    card = write_pairs() / "README.md"
+    card.write_text("# Pairs\n")
+    write_pairs([make_pair(number) for number in range(50)])
+    preflight.main(options)
+    assert f"; see the card of the pairs, {card}\n" in capsys.readouterr().out
 
 
 def test_conversations_are_taken_where_there_is_data(

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
+from accelerate.commands import launch as accelerate_launch
 
 from notewriter.ground.errors import UserError
 from notewriter.training import train
@@ -91,6 +93,24 @@ def test_a_single_process_sees_a_single_gpu(
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == left
 
 
+@pytest.mark.parametrize(
+    ("processes", "own", "threads"), [("1", "", "8"), ("3", "", "2"), ("9", "", "1"), ("1", "5", "5")]
+)
+def test_processes_on_the_cpu_share_its_cores_and_accelerate_has_nothing_to_say(
+    launched: list[list[str]], monkeypatch: pytest.MonkeyPatch, processes: str, own: str, threads: str
+) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", own)
+
+    train.main(["dpo", "--accelerate", "cpu", "--num_processes", processes])
+
+    said: list[str] = []
+    monkeypatch.setattr(accelerate_launch.logger, "warning", said.append)
+    parsed = accelerate_launch.launch_command_parser().parse_args(launched[0])
+    assert accelerate_launch._validate_launch_command(parsed)[0].num_cpu_threads_per_process == int(threads)
+    assert not said
+
+
 def test_several_machines_start_the_processes_of_all(
     launched: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +125,10 @@ def test_several_machines_start_the_processes_of_all(
     assert launched[1][2:-2] == ["--num_processes", "16", *machines]
 
 
-def test_a_file_of_ones_own_and_one_that_is_not_there(launched: list[list[str]], tmp_path: Path) -> None:
+def test_a_file_of_ones_own_and_one_that_is_not_there(
+    launched: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     own = ["--config_file", str(tmp_path / "own.yaml")]
     (tmp_path / "own.yaml").write_text("num_processes: 3\nuse_cpu: true\n")
     train.main(["dpo", "--accelerate", own[1]])
