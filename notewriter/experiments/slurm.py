@@ -18,10 +18,12 @@ from typing import NamedTuple
 from notewriter.experiments.here import ENDED_WELL, last_error, last_line
 from notewriter.experiments.run import Needs, Pipeline, Run, training_of
 from notewriter.ground import jsonl
+from notewriter.ground.config import given
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 from notewriter.ground.typed import shown
 from notewriter.models.checkpoint import checkpoints_of, zero_processes
+from notewriter.training.profiles import forwards
 
 JOBS = "jobs.json"
 """Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
@@ -125,7 +127,7 @@ def sbatch(pipeline: Pipeline, run: Run, after: Sequence[str], settings: Mapping
     # Otherwise a job whose predecessor fails waits forever.
     command += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
     if training := training_of(run.argv()):
-        _check_processes(run, training[0])
+        _check_processes(run, *training)
         script, arguments = SLURM / "train.sbatch", [training[0], *training[1]]
     else:
         script, arguments = SLURM / "run.sbatch", run.command_line()
@@ -149,12 +151,21 @@ def _limit(run: Run, hours: float, script: Path) -> int:
     return minutes
 
 
-def _check_processes(run: Run, launch_file: str) -> None:
-    """Check that a training under ZeRO goes on with the GPUs that it began with.
+def _check_processes(run: Run, launch_file: str, training: Sequence[str]) -> None:
+    """Check that a training's batch divides among its GPUs, and that under ZeRO it goes on with as many as it began.
 
     Raises:
-        UserError: it does not, and could not resume.
+        UserError: the training would refuse it, or could not resume.
     """
+    said = given(training)
+    # What is no number is the training's to refuse.
+    batch = [str(said.get(name)) for name in ("total_batch_size", "per_device_train_batch_size")]
+    total, forward = (int(value) if value.isdecimal() else 0 for value in batch)
+    if run.needs.gpus and total and forward:
+        try:
+            forwards(total, run.needs.gpus, forward)
+        except UserError as error:
+            raise UserError(f"{run.title}: {error}") from error
     options = dict(itertools.pairwise(run.argv()))
     checkpoints = checkpoints_of(Path(options["--output_dir"])) if "--output_dir" in options else {}
     saved_by = zero_processes(list(checkpoints.values())[-1]) if checkpoints else None

@@ -16,6 +16,7 @@ from notewriter.ground.errors import UserError, install
 from notewriter.ground.options import marked
 from notewriter.models.processor import number_format
 from notewriter.training import launch_file
+from notewriter.training.profiles import forwards
 from notewriter.training.run.losses import check_losses, check_read
 from notewriter.training.sharing.sampler import BY_PROMPT
 
@@ -257,15 +258,10 @@ class BatchConfiguration(_TrainingArguments):
         """
         if self.per_device_train_batch_size < 1:
             raise UserError(f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1")
-        if self.total_batch_size is None:
-            return
-        forward = processes * self.per_device_train_batch_size
-        if self.total_batch_size < 1 or self.total_batch_size % forward:
-            raise UserError(
-                f"total_batch_size {self.total_batch_size} is not a multiple of {processes} process(es) x "
-                f"per_device_train_batch_size {self.per_device_train_batch_size}; change one of them"
+        if self.total_batch_size is not None:
+            self.gradient_accumulation_steps = forwards(
+                self.total_batch_size, processes, self.per_device_train_batch_size
             )
-        self.gradient_accumulation_steps = self.total_batch_size // forward
 
     def _check_resumable(self) -> None:
         if self.save_only_model:

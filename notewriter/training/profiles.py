@@ -19,6 +19,20 @@ OF_THE_LAUNCH = ("accelerate", "num_processes", "log_dir", *SEVERAL_MACHINES)
 """The options of `notewriter train` that are not the training's own; a job on a cluster says all but the first."""
 
 
+def forwards(total: int, processes: int, forward: int) -> int:
+    """The forwards of each process in a step of `total` rows, with `forward` rows in each.
+
+    Raises:
+        UserError: that is not a whole number.
+    """
+    if total < 1 or total % (processes * forward):
+        raise UserError(
+            f"total_batch_size {total} is not a multiple of {processes} process(es) x "
+            f"per_device_train_batch_size {forward}; change one of them"
+        )
+    return total // (processes * forward)
+
+
 def profiles() -> list[str]:
     """The names of the launch profiles that are part of the package."""
     return sorted(path.stem for path in PROFILES.glob("*.yaml"))

@@ -233,6 +233,25 @@ def test_what_says_how_many_processes_there_are_is_the_jobs(queue, cluster_env, 
     assert shown.rstrip().endswith("cpu_ddp.yaml --module notewriter.training.dpo --lr 1)")
 
 
+def test_a_batch_that_does_not_divide_among_the_gpus_is_refused_before_it_is_queued(queue, cluster_env, tmp_path):
+    recipe = tmp_path / "my.yaml"
+    recipe.write_text("total_batch_size: 2\nper_device_train_batch_size: 2\n")
+
+    def on(gpus: int, *more: str) -> str:
+        command = (
+            f"notewriter train dpo --accelerate zero3 --config {recipe} --output_dir {tmp_path}/m {' '.join(more)}"
+        )
+        run = Run("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
+        return slurm.submit(Pipeline(str(tmp_path / "run"), [run]), cluster_env, dry_run=True)
+
+    with pytest.raises(
+        UserError, match=r"^train: total_batch_size 2 is not a multiple of 8 process\(es\) x per_device"
+    ):
+        on(8)
+    assert "zero3" in on(1)
+    assert "zero3" in on(8, "--total_batch_size", "32")
+
+
 def test_a_training_under_zero_goes_on_with_the_gpus_that_it_began_with(queue, cluster_env, tmp_path):
     state = tmp_path / "m/checkpoint-8/global_step8"
     state.mkdir(parents=True)
