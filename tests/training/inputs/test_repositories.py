@@ -181,7 +181,7 @@ def test_a_run_that_wrote_no_data_is_no_repository(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "journal.jsonl").write_text("{}\n")
 
-    with pytest.raises(UserError, match=r"has no train\.parquet; give --pairs the folder"):
+    with pytest.raises(UserError, match=r"has no train\.parquet: .* or give --pairs the folder"):
         rows.find_splits(tmp_path, "--pairs")
 
 
