@@ -121,7 +121,7 @@ def test_what_the_job_cannot_hold_is_refused(job, options, replicas, message):
 
 @pytest.mark.parametrize("size", ["two", [2]])
 def test_a_size_that_is_no_number_is_named(size):
-    with pytest.raises(UserError, match="serve_options: tensor_parallel_size, .* are whole numbers"):
+    with pytest.raises(UserError, match=r"serve_options: tensor_parallel_size, .* are whole numbers"):
         nodes.size_of({"tensor_parallel_size": size})
 
 
