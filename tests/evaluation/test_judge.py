@@ -143,7 +143,8 @@ def test_costs_are_told_by_judgement_and_in_money_and_a_repetition_may_give_othe
     costs = json.loads((run / "judged/costs.json").read_text())
     assert list(costs["stages"]) == ["judge/answer (judge)", "judge/chain (judge)"]
     for stage, name in zip(costs["stages"].values(), ("answer", "chain"), strict=True):
-        assert stage.keys() == {"calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds"}
+        counted = {"calls", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "wall_seconds"}
+        assert stage.keys() == counted
         assert stage["calls"] == QUESTIONS
         assert stage["seconds"] == pytest.approx(sum(record["seconds"] for record in records(run, name)), abs=0.001)
     sums = [sum(stage[key] for stage in costs["stages"].values()) for key in ("prompt_tokens", "completion_tokens")]

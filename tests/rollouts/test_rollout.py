@@ -154,6 +154,7 @@ async def test_the_trace_holds_what_was_sent_and_the_reply_as_it_came(resources)
         "tokens": None,
         "alternatives": None,
         "thought": "",
+        "ended": 0.0,
     }
 
 
