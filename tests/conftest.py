@@ -78,13 +78,9 @@ def group_of(nodeid: str) -> str:
     return file if is_own else "/".join(file.split("/")[:-1][:3])
 
 
-LONG = ("test_reproduce.py", "test_distributed_training.py")
-"""The files of integration tests that take longest."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes comes first: begun last, it would keep one process at work and leave the others idle."""
-    items.sort(key=lambda item: (not folder_of(item.nodeid), item.path.name not in LONG))
+    """Folders come first: begun last, they would keep one process at work and leave the others idle."""
+    items.sort(key=lambda item: not folder_of(item.nodeid))
 
 
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
