@@ -9,6 +9,7 @@ from typing import Any
 
 NAMES = ("127.0.0.1", "localhost")
 """What a request to the loopback calls it."""
+DISCARDED_BYTES = 64 * 2**20
 
 
 def is_of_a_page(headers: Mapping[str, str]) -> bool:
@@ -18,11 +19,18 @@ def is_of_a_page(headers: Mapping[str, str]) -> bool:
 
 
 async def body_of(request: Any, most: int) -> bytes | None:
-    """The body of a Starlette request; None for one of more than `most` bytes, and no more of it is kept."""
+    """The body of a Starlette request; None for one of more than `most` bytes.
+
+    The rest of a large body is read and discarded, up to 64 MiB: a connection that is closed with bytes unread is
+    reset, and its client may not see the answer.
+    """
     stream: Callable[[], AsyncIterator[bytes]] = request.stream
     body = bytearray()
+    arrived = 0
     async for piece in stream():
-        body += piece
-        if len(body) > most:
-            return None
-    return bytes(body)
+        arrived += len(piece)
+        if arrived <= most:
+            body += piece
+        elif arrived > DISCARDED_BYTES:
+            break
+    return bytes(body) if arrived <= most else None
