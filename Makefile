@@ -20,10 +20,10 @@ EXTRAS := deepspeed,wandb,dense,corpora,serve,docs,dev
 # The command and the Debian package of each program that some integration tests run.
 SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged:munge
 
-# A process a core; each has whole files of tests (tests/conftest.py).
-PYTEST := .venv/bin/pytest --numprocesses auto --no-loadscope-reorder --durations 20
-# Integration tests wait a third of their time, for servers to start and for Slurm: three processes on two cores.
-WAITING = --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
+# Three processes on two cores, since tests wait for servers, for time limits and for Slurm; each has whole files of tests
+# (tests/conftest.py).
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
+PYTEST = .venv/bin/pytest --numprocesses $(PROCESSES) --no-loadscope-reorder --durations 20
 # Each process imports all files that it is given before it leaves out tests of the other kind.
 WITH_INTEGRATION = $(shell grep -rl --include='test_*.py' 'mark\.integration' tests | sort)
 
@@ -89,9 +89,10 @@ setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYT
 	@rm .venv/.unfinished
 	@touch $@
 
-test: setup test-system lint ## run everything: format, lint, types, unit and integration tests
-	$(PYTEST) -m 'not integration'
-	$(PYTEST) $(WAITING) -m integration $(WITH_INTEGRATION)
+test: setup test-system ## run everything: format, lint, types, unit and integration tests
+	@# Types are checked by one process, beside which another core has time for tests.
+	@$(MAKE) --no-print-directory --jobs 2 lint test-unit
+	$(PYTEST) -m integration $(WITH_INTEGRATION)
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
 	$(PYTEST) -m 'not integration'
