@@ -16,7 +16,7 @@ from notewriter.models.client import RequestRefused
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.rollout import MethodEnded, Rollout
 
 READS_EVERYTHING = 1000
 """The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
@@ -145,7 +145,7 @@ class HarvestRollout(Rollout, ABC):
         if not to_the_end:
             self._to_train = calls_of(self._method, self._options, self._recipe.stages)
         try:
-            self.trace.answer = await self._method.run(self.question.question, self, **self._options)
+            self.trace.answer = await self.follow(self._method, self._options)
         except _Trained:
             pass
         except RequestRefused as refusal:
@@ -213,7 +213,7 @@ class HarvestRollout(Rollout, ABC):
         return completion
 
 
-class _Trained(Exception):
+class _Trained(MethodEnded):
     """Every prompt at a trained stage has its reply; the rest of the method yields nothing."""
 
 

@@ -21,7 +21,7 @@ from notewriter.models.client import RequestRefused
 from notewriter.rollouts.controls import Control
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.rollout import Rollout, reply_of
+from notewriter.rollouts.rollout import MethodEnded, Rollout, reply_of
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class SamplingRollout(HarvestRollout):
         """
         continuation = Continuation(self, key, text, number=number)
         try:
-            return await self._method.run(self.question.question, continuation, **self._options)
+            return await continuation.follow(self._method, self._options)
         except RequestRefused as refusal:
             refused.append(str(refusal))
             return None
@@ -229,7 +229,7 @@ class SamplingRollout(HarvestRollout):
         """The method's first query if `text` is the reply to the prompt `key`; None if it sends none, as `_finish`."""
         continuation = Continuation(self, key, text, until_search=True)
         try:
-            await self._method.run(self.question.question, continuation, **self._options)
+            await continuation.follow(self._method, self._options)
         except _Searched:
             pass
         except RequestRefused as refusal:
@@ -286,7 +286,7 @@ class _Reader(Resources):
         return await self.rollout.call(stage, messages, sampling, sample)
 
 
-class _Searched(Exception):
+class _Searched(MethodEnded):
     """A continuation has reached its first search, which is as far as it was to run."""
 
 

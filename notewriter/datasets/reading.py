@@ -122,10 +122,11 @@ def identifier(record: dict[str, Any], key: str, place: str) -> str:
 def records(path: Path) -> Records:
     """The records of a file in any of the forms that benchmarks are published in.
 
-    JSON Lines, a JSON list, Parquet, or a table (`.csv`, `.tsv`), each but Parquet also compressed with gzip.
+    JSON Lines, a JSON list, Parquet, or a table (`.csv`, `.tsv`), each but Parquet also compressed with gzip. Places
+    count lines and items from 1, and rows of Parquet from 0, as its tools do.
     """
     if _begins(path, b"PAR1"):
-        return ((f"{path}: row {number}", row) for number, row in enumerate(parquet.read_rows(path), start=1))
+        return ((f"{path}: row {number} (counted from 0)", row) for number, row in enumerate(parquet.read_rows(path)))
     if Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
         return table(path)
     return array(path) if is_list(path) else lines(path)

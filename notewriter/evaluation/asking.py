@@ -54,11 +54,11 @@ async def answer(question: str, method: Method, arguments: AskArguments, resourc
     """The trace of a question, told step by step.
 
     Raises:
-        UserError: the model's endpoint rejected a request.
+        UserError: the model's endpoint rejected a request, or the method, somebody else's, failed.
     """
     rollout = _Told(Question("ask", question, ()), arguments.method, resources, tell)
     try:
-        rollout.trace.answer = await method.run(question, rollout, **arguments.method_options)
+        rollout.trace.answer = await rollout.follow(method, arguments.method_options)
     except RequestRefused as refusal:
         raise UserError(
             f"the model's endpoint rejected a request: {str(refusal).rstrip('.')}; if the prompt is too long, "

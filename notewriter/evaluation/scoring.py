@@ -30,11 +30,14 @@ async def trace_of(question: Question, resources: Resources, method: Method, opt
 
     A request that the endpoint refuses, such as a prompt longer than the model's context, leaves the question without
     an answer and the reason in the trace; it counts as wrong and as an error.
+
+    Raises:
+        UserError: the method, somebody else's, failed.
     """
     rollout = Rollout(question, method.name, resources)
     rollout.trace.retrieves = method.retrieves
     try:
-        rollout.trace.answer = await method.run(question.question, rollout, **options)
+        rollout.trace.answer = await rollout.follow(method, options)
     except RequestRefused as refusal:
         rollout.trace.error = str(refusal)
     return rollout.trace.to_dict()

@@ -72,6 +72,13 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
+def first_leaf(error: BaseException) -> BaseException:
+    """The first error of a group, at any depth, such as `asyncio.TaskGroup` raises; any other error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def storage_error(error: BaseException, path: str | Path | None = None) -> UserError | None:
     """The storage or path error behind an exception, as a `UserError`; None for any other exception.
 

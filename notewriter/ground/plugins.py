@@ -14,14 +14,14 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.errors import UserError, first_leaf, one_line
 from notewriter.ground.terminal import say_once
 
 logger = logging.getLogger(__name__)
@@ -143,14 +143,26 @@ class Misreturn(Exception):
     """A function of somebody else returned what is not wanted; the text is a predicate, such as `returned None`."""
 
 
+async def awaited(returned: object) -> Any:
+    """What an async function of somebody else gives.
+
+    Raises:
+        Misreturn: the function is none, so that there is nothing to wait for.
+    """
+    if not isinstance(returned, Awaitable):
+        raise Misreturn("is no async function; write `async def`")
+    return await returned
+
+
 @contextlib.contextmanager
-def faults_of(whose: str, function: Callable[..., Any], *others: type[Exception]) -> Iterator[None]:
+def faults_of(whose: Callable[[], str], function: Callable[..., Any], *others: type[Exception]) -> Iterator[None]:
     """The faults of somebody else's function as one error each, with the function's own line.
 
     Such as `metric family mine.py:EXACT ended in ZeroDivisionError: division by zero (mine.py:12); correct it there`.
+    Of the errors of tasks in a group, the first one counts. A fault of Notewriter's own passes with its traceback.
 
     Args:
-        whose: what the error begins with.
+        whose: gives what the error begins with.
         function: the function that the block calls.
         others: errors that are not its fault.
 
@@ -159,13 +171,16 @@ def faults_of(whose: str, function: Callable[..., Any], *others: type[Exception]
     """
     try:
         yield
-    except UserError:
-        raise
-    except others:
-        raise
-    except Exception as error:
+    except Exception as group:
+        error = first_leaf(group)
+        if isinstance(error, (UserError, *others)) or _is_ours(function):
+            raise error from error.__cause__
         ended = "" if isinstance(error, Misreturn) else f"ended in {type(error).__name__}: "
-        raise UserError(f"{whose} {ended}{one_line(error)}{_line(function, error)}; correct it there") from error
+        raise UserError(f"{whose()} {ended}{one_line(error)}{_line(function, error)}; correct it there") from error
+
+
+def _is_ours(function: Callable[..., Any]) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith("notewriter.")
 
 
 def _line(function: Callable[..., Any], error: Exception) -> str:

@@ -58,8 +58,9 @@ def contents(config: Mapping[str, Any], recorded: bool = False) -> dict[str, str
     - the models (`models.identity.contents`), and a control's encoder, weights and the run whose lengths it takes;
     - each index by its manifest, or by the report of the server that searches it;
     - each reranker and extractor of sentences, the file of each question's passages, the prompts in `prompts_dir`;
-    - the file of each method, judge and metric family of somebody else's that decides what is kept, and the prompts
-      beside the method's. (An evaluation scores kept answers anew.)
+    - the file of each method, judge and metric family of somebody else's that decides what is kept, with the other
+      modules of its folder if that is a package, and the prompts beside the method's. (An evaluation scores kept
+      answers anew.)
 
     A missing path, or a server that does not answer, has none.
 
@@ -95,12 +96,14 @@ def _contents(config: Mapping[str, Any], recorded: bool) -> dict[str, str]:
         if isinstance(role, Mapping) and (encoder := role.get("encoder")):
             fingerprints[f"encoder: {encoder}"] = encoders.identity(encoder)
     if folder := config.get("prompts_dir"):
-        fingerprints[f"prompts_dir: {folder}"] = _of_prompts(recipes.folder(folder))
+        fingerprints[f"prompts_dir: {folder}"] = _of_files(recipes.folder(folder), "**/*.jinja")
     for kind, group, name in _plugins_of(config):
         if (file := plugins.file_of(group, name)) and file.is_file():
             fingerprints[f"{kind}: {name}"] = file_digest(file)
+            if (file.parent / "__init__.py").is_file():
+                fingerprints[f"modules beside {kind}: {name}"] = _of_files(file.parent, "*.py")
             if kind == "method":
-                fingerprints[f"prompts: {name}"] = _of_prompts(file.parent, "*.jinja")
+                fingerprints[f"prompts: {name}"] = _of_files(file.parent, "*.jinja")
     return {setting: content for setting, content in fingerprints.items() if content}
 
 
@@ -121,7 +124,7 @@ def _of_file(path: Path) -> str | None:
     return file_digest(path) if path.is_file() else None
 
 
-def _of_prompts(folder: Path, pattern: str = "**/*.jinja") -> str | None:
+def _of_files(folder: Path, pattern: str) -> str | None:
     files = sorted(folder.glob(pattern))
     lines = (f"{file.relative_to(folder)} {file_digest(file)}\n" for file in files)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if folder.is_dir() else None

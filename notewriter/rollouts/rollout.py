@@ -8,13 +8,19 @@ from typing import Any
 
 from notewriter.artifacts.traces import ControlReply, FoundPassage, Generation, Retrieval, Trace
 from notewriter.ground.errors import UserError
+from notewriter.ground.plugins import Misreturn, awaited, faults_of
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates, words_in
+from notewriter.models.client import RequestRefused
 from notewriter.models.thoughts import after_thinking, without_thinking
 from notewriter.retrieval.chain import find
 from notewriter.rollouts.controls import Control, empty
-from notewriter.rollouts.method import Stage
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.resources import Resources
+
+
+class MethodEnded(Exception):
+    """Raised by a rollout that ends its method before the answer; no fault of the method."""
 
 
 class Rollout:
@@ -28,6 +34,26 @@ class Rollout:
         self.resources = resources
         self.trace = Trace(question.id, method)
         self._read: dict[str, Passage] = {}
+
+    async def follow(self, method: Method, options: Mapping[str, Any]) -> str:
+        """The answer of a method that acts in this rollout.
+
+        Raises:
+            UserError: the method, somebody else's, raised an error or returned no text.
+            RequestRefused: the endpoint refuses a request.
+            MethodEnded: the rollout needs no more of the method.
+        """
+
+        def whose() -> str:
+            last = self.trace.steps[-1:]
+            after = "".join(f" after {'a search' if isinstance(s, Retrieval) else s.stage}" for s in last)
+            return f"question {self.question.id}: method {method.name}{after}"
+
+        with faults_of(whose, method.run, RequestRefused, MethodEnded):
+            answer = await awaited(method.run(self.question.question, self, **options))
+            if not isinstance(answer, str):
+                raise Misreturn(f"returned {answer!r}, which is no text")
+            return answer
 
     def keep_note(self, note: str) -> None:
         """Record the best note so far; the last one recorded is the note the answer is written from.

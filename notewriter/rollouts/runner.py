@@ -11,6 +11,7 @@ from typing import Any
 from notewriter.artifacts.run_record import add_parameters
 from notewriter.artifacts.trackers import Track
 from notewriter.ground import jsonl
+from notewriter.ground.errors import first_leaf
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Question
 from notewriter.models.client import Client
@@ -119,7 +120,7 @@ async def for_each_question(
                     for _ in range(min(concurrency, len(waiting))):
                         workers.create_task(worker())
             except BaseExceptionGroup as group:
-                raise _first_leaf(group) from None
+                raise first_leaf(group) from None
             finally:
                 ticking.cancel()
             tell()
@@ -165,9 +166,3 @@ def run_questions(
 
     with served_models(models, journal.parent) as roles:
         run_async(run(roles))
-
-
-def _first_leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -211,6 +211,24 @@ async def test_the_better_candidate_of_a_stage_goes_into_the_prompts_of_the_next
     assert (trace.note, answer) == (better, "Tolen")
 
 
+@pytest.mark.parametrize("to_the_end", [True, False])
+async def test_somebody_elses_method_is_rolled_to_a_search_and_to_the_last_trained_stage(
+    to_the_end, roll_out, monkeypatch
+):
+    """What ends it there is no fault of it."""
+    monkeypatch.setattr(METHODS["deepnote"].run, "__module__", "theirs")
+    answer, harvest, *_ = await roll_out(
+        {"deepnote/refine_query": retrieval},
+        query=by_sampler("Who is Osk?", "Who is Mira?", otherwise="The Bore?"),
+        judge=always('{"status": "True"}'),
+        index=ByTitle(),
+        options=ONCE | {"top_k": 1},
+        to_the_end=to_the_end,
+    )
+    assert [row["chosen"][0]["content"] for row in harvest.rows] == ["Who is Mira?"]
+    assert answer == ("Tolen" if to_the_end else "")
+
+
 async def test_the_next_round_searches_with_the_better_query(roll_out):
     @judge()
     async def likes_last(case):

@@ -38,6 +38,15 @@ def write(path, records):
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "place"), [("q.jsonl", ":2"), ("q.json", ": record 2"), ("q.parquet", r": row 1 \(counted from 0\)")]
+)
+def test_the_second_record_is_named_as_the_tools_of_its_form_count_it(name, place, tmp_path):
+    path = write(tmp_path / name, [columns(each) for each in (HOTPOT, HOTPOT | {"_id": "b", "question": None})])
+    with pytest.raises(UserError, match=rf"{name}{place}: 'question' is a NoneType, not a str"):
+        load_questions("hotpotqa", path)
+
+
 @pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.json.gz", "q.jsonl.gz", "q.parquet"])
 @pytest.mark.parametrize(
     ("dataset", "record", "form"),

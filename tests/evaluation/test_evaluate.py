@@ -204,6 +204,23 @@ def test_a_refused_question_counts_as_an_error_and_scores_nothing(run, caplog):
     assert first.note and set(first.scores.values()) == {0}
 
 
+def test_an_error_of_a_method_of_ones_own_ends_the_run_in_a_line_and_keeps_the_finished_questions(run, world, tmp_path):
+    third = [record["question"] for _, record in jsonl.read(world["path"])][2]
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from notewriter import Method, Stage\n"
+        "async def mine(question, rollout):\n"
+        f"    if question != {third!r}: return 'Mira'\n"
+        "    return [][0]\n"
+        "METHOD = Method(mine, ())\n"
+    )
+    with pytest.raises(
+        UserError, match=r"question train-q\d+: method mine ended in IndexError: .* \(mine\.py:4\); corr"
+    ):
+        run(method=f"{file}:METHOD", method_options={}, concurrency=1, index=None)
+    assert [record["answer"] for _, record in jsonl.read(tmp_path / "run/traces.jsonl")] == ["Mira"] * 2
+
+
 def test_questions_that_ended_in_an_error_are_asked_again_on_request_and_no_other_call_is_made(run):
     with fake_endpoint() as undisturbed:
         expected = read_metrics(run("undisturbed", base_url=undisturbed.base_url, concurrency=1) / "metrics.json")

@@ -204,6 +204,7 @@ def installed(tmp_path, monkeypatch):
         "METHOD = Method(mine, (Stage('mine/note', 'notes', 'note'),))\n"
     )
     (package / "note.jinja").write_text("Write a note.")
+    (package / "parsing.py").write_text("def parsed(reply): return reply\n")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("mine", "of_a_package:METHOD", "notewriter.methods")
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
@@ -216,8 +217,17 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "config", [{"method": "mine"}, {"gold_stages": ["mine/note"]}, {"stages": {"mine/note": "llm"}}]
 )
-@pytest.mark.parametrize(("changed", "named"), [("__init__.py", "method: mine"), ("note.jinja", "prompts: mine")])
-def test_so_is_an_edited_method_of_an_installed_package_and_its_prompts(config, changed, named, installed, tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ("__init__.py", "method: mine"),
+        ("parsing.py", "modules beside method: mine"),
+        ("note.jinja", "prompts: mine"),
+    ],
+)
+def test_so_is_an_edited_method_of_an_installed_package_with_its_other_modules_and_its_prompts(
+    config, changed, named, installed, tmp_path
+):
     assert METHODS["mine"].name == "mine"
     open_and_leave(tmp_path / "a", config)
     open_and_leave(tmp_path / "a", config)

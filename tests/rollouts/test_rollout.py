@@ -1,17 +1,22 @@
 """Rollouts: which model is called, with which sampling, and what the trace records."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
+from notewriter.ground import plugins
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question, Sampling
-from notewriter.rollouts.method import Stage
+from notewriter.methods import METHODS
+from notewriter.models.client import RequestRefused
+from notewriter.rollouts.method import Method, Stage
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
-from notewriter.rollouts.rollout import Rollout
+from notewriter.rollouts.rollout import MethodEnded, Rollout
 
 QUESTION = Question("q1", "Who built it?", ("Mira",))
 PASSAGES = [Passage("p1", "Bridge", "Mira built it."), Passage("p2", "River", "It flows.")]
@@ -316,3 +321,78 @@ async def test_a_reply_is_scored_without_knowing_the_length_of_its_prompt(resour
     monkeypatch.setattr(resources.clients["policy"], "complete", complete)
     completion = await Rollout(QUESTION, "m", resources).score(STAGE, "Nothing was found", word="yes")
     assert completion.tokens == prompt[2:]
+
+
+@pytest.fixture
+def load_method(tmp_path):
+    """The method of a file whose line 3 is its function's body."""
+
+    def load(body, head="async def mine(question, rollout, *, top_k=2):"):
+        file = tmp_path / "mine.py"
+        file.write_text(f"from notewriter import Method, Stage\n{head}\n  {body}\nMETHOD = Method(mine, ())\n")
+        place = f"{file}:METHOD"
+        plugins._LOADED.pop(place, None)
+        METHODS.pop(place, None)
+        plugins.load(place)
+        return METHODS[place]
+
+    return load
+
+
+NOTED = "await rollout.generate(Stage('stage', 'notes'), word='a')"
+SEARCHED = "await rollout.retrieve('Mira', top_k)"
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("return [][0]", "method mine ended in IndexError: list index out of range"),
+        (f"{NOTED}; return {{}}['a']", "method mine after stage ended in KeyError: 'a'"),
+        (f"{SEARCHED}; int('a')", "method mine after a search ended in ValueError: invalid literal for int.*"),
+        ("await asyncio.gather(rollout.absent())", "method mine ended in NameError: .*"),
+        (f"{NOTED}", "method mine after stage returned None, which is no text"),
+        ("return 7", "method mine returned 7, which is no text"),
+    ],
+)
+async def test_a_fault_of_somebody_elses_method_names_the_question_the_stage_and_its_own_line(
+    body, fault, load_method, resources
+):
+    method = load_method(body)
+    with pytest.raises(UserError) as error:
+        await Rollout(QUESTION, method.name, resources).follow(method, {"top_k": 1})
+    # What fell short after the last line of the function is named by its first.
+    assert re.fullmatch(rf"question q1: {fault} \(mine\.py:[23]\); correct it there", str(error.value)), str(
+        error.value
+    )
+
+
+async def test_a_method_that_is_no_async_function_is_one_line_too(load_method, resources):
+    method = load_method("return 'Mira'", "def mine(question, rollout):")
+    with pytest.raises(UserError, match=r"question q1: method mine is no async function; write `async def` \(mine"):
+        await Rollout(QUESTION, method.name, resources).follow(method, {})
+
+
+ALONE = "await rollout.retrieve('a', 1)"
+AS_A_TASK = "async with __import__('asyncio').TaskGroup() as group: group.create_task(rollout.retrieve('a', 1))"
+
+
+@pytest.mark.parametrize("body", [ALONE, AS_A_TASK])
+@pytest.mark.parametrize("ended", [RequestRefused("too long"), MethodEnded(), UserError("full")])
+async def test_what_ends_a_method_from_outside_is_no_fault_of_it(ended, body, load_method, resources):
+    class Ending(Rollout):
+        async def retrieve(self, query, top_k):
+            raise ended
+
+    method = load_method(body)
+    with pytest.raises(type(ended)) as caught:
+        await Ending(QUESTION, method.name, resources).follow(method, {})
+    assert caught.value is ended
+
+
+async def test_a_fault_of_our_own_method_keeps_its_traceback(resources, monkeypatch):
+    async def ours(question, rollout):
+        raise KeyError("a")
+
+    monkeypatch.setattr(ours, "__module__", "notewriter.methods.ours")
+    with pytest.raises(KeyError):
+        await Rollout(QUESTION, "ours", resources).follow(Method(ours, ()), {})

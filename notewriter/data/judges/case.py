@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from annotated_types import Interval
 
-from notewriter.ground.plugins import Misreturn, faults_of
+from notewriter.ground.plugins import Misreturn, awaited, faults_of
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import words_in
 from notewriter.ground.typed import misfit
@@ -223,11 +223,8 @@ class Judge:
             RequestRefused: the endpoint refuses a request.
         """
         whose = f"question {case.question.id}: judge {self.name} of {case.stage}"
-        with faults_of(whose, self.compare, RequestRefused):
-            returned: object = self.compare(case)
-            if not isinstance(returned, Awaitable):
-                raise Misreturn("is no async function; write `async def`")
-            return _checked(await returned, len(case.candidates))
+        with faults_of(lambda: whose, self.compare, RequestRefused):
+            return _checked(await awaited(self.compare(case)), len(case.candidates))
 
 
 def _checked(verdict: object, candidates: int) -> Verdict:

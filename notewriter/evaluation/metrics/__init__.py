@@ -115,7 +115,7 @@ def _naming(family: str, question: Question, function: Callable[..., Any]) -> It
     Those of a family of somebody else's are faults of its own, whatever they are.
     """
     if family not in FAMILIES.ours:
-        with faults_of(f"question {question.id}: metric family {family}", function):
+        with faults_of(lambda: f"question {question.id}: metric family {family}", function):
             yield
         return
     try:
