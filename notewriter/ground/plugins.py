@@ -183,7 +183,7 @@ def _is_ours(function: Callable[..., Any]) -> bool:
     return (getattr(function, "__module__", None) or "").startswith("notewriter.")
 
 
-def _line(function: Callable[..., Any], error: Exception) -> str:
+def _line(function: Callable[..., Any], error: BaseException) -> str:
     """Where a function failed: the last line of its own file on the way to the error, else its first one."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
@@ -192,7 +192,7 @@ def _line(function: Callable[..., Any], error: Exception) -> str:
     return f" ({Path(code.co_filename).name}:{lines[-1]})"
 
 
-def _lines_in(file: str, error: Exception) -> list[int]:
+def _lines_in(file: str, error: BaseException) -> list[int]:
     """The lines of a file on the way to an error."""
     return [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
 
