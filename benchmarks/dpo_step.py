@@ -7,11 +7,11 @@ Times a forward and backward of the loss, and the reference's forward without gr
 from pair to pair. A JSON object for each length of prompt, the last line for the last:
 
     speedup, reference_speedup   medians of the ratios of seconds, TRL's to shared
-    limit                        2(P + C) / (P + 2C), what sharing alone can give; where there is no GPU, TRL scores
-                                 every position with the language-model head, and skipping those of the prompt comes
-                                 on top
+    limit                        2(P + C) / (P + 2C), the most that sharing alone can give. Without a GPU, TRL scores
+                                 every position with the language-model head; skipping those of the prompt comes on
+                                 top.
     loss_error, gradient_error   the largest relative difference of a pair's loss, and of all its gradients together
-    memory_mb, trl_memory_mb     the most that a forward and backward took beyond what was there before
+    memory_mb, trl_memory_mb     the peak memory of a forward and backward, less the memory in use before them
 """
 
 import argparse

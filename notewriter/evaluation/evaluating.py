@@ -72,8 +72,8 @@ class EvaluateArguments(QuestionArguments):
     controls: bool = field(
         default=False,
         metadata={
-            "help": "also score notes that no model wrote, of the passages that the run found and at as many words as "
-            "its notes, and constant answers where a third of the questions is yes or no; this takes no model call",
+            "help": "also score notes without a model (sentences of the passages that the run found, at as many words "
+            "as its notes) and, where a third of the questions is yes or no, constant answers; no model is called",
             "effect": False,
         },
     )

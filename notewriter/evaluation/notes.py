@@ -121,10 +121,10 @@ def whole_facts(note: str, at_hand: Sequence[str]) -> float:
 def names_subjects(note: str, passages: Sequence[Passage]) -> dict[str, float]:
     """Whether a note can be read without its passages: whether its sentences name what they are about.
 
-    A sentence names its subject if its first word is no pronoun (`PRONOUNS`), if it begins with the title of its
-    passage, or if an earlier sentence of that passage in the note does one or the other. Sentences that are in no
-    passage, such as a model's own words, are as those of one passage. It does not see a pronoun after other words ("In
-    1990 he"), an earlier sentence of the passage that is about something else, or a thing without its name ("the
+    A sentence names its subject if its first word is no pronoun (`PRONOUNS`) or if it begins with the title of its
+    passage. It also does if an earlier sentence of that passage in the note does. Sentences that are in no passage,
+    such as a model's own words, count as sentences of one passage. The measure misses a pronoun after other words ("In
+    1990 he"), an earlier sentence of the passage that is about something else, and a thing without its name ("the
     film").
 
     Returns:

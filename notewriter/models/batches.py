@@ -1,8 +1,8 @@
 """Batch APIs of OpenAI's form: calls that nobody waits for, at a discount, answered within a day.
 
 Calls are gathered until none has arrived for a while, uploaded as a file, and answered from the batch's output. Each
-call is recorded in the response cache before its batch is created, so that a killed run fetches the running batch's
-replies when it is started again instead of paying for them twice.
+call is recorded in the response cache before its batch is created. A killed run that is started again therefore fetches
+the replies of the running batch instead of paying for them twice.
 
 https://platform.openai.com/docs/guides/batch
 """

@@ -60,10 +60,10 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
 
 
 def _too_few(after: Run, trained: bool, *differences: tuple[str, Paired]) -> str:
-    """How many more questions there have to be: to tell the differences from chance, and to learn from.
+    """How many more questions are needed: to tell the differences from chance, and to learn from.
 
-    An interval over n times as many questions is about as wide as one over the square root of n, so that the nearest
-    difference that is not sure yet tells how many questions would show it if it stays what it is.
+    Over n times as many questions an interval is narrower by about the square root of n. The number told is that at
+    which the nearest difference that is not sure yet would exclude zero, if it stays as it is.
     """
     unsure = [each for _, each in differences if each.difference.mean and not each.difference.excludes_zero]
     if differences and not unsure and all(each.difference.mean > 0 for _, each in differences):

@@ -1,8 +1,12 @@
 """The worth of finished runs' notes, beside notes without a model at as many words.
 
-Of every writer: words, facts and gold answer in the note and within 20, 40 and 80 words, density, what one more search
-finds with the note as part of its query and, if a reader is named, how much likelier the note makes the gold answer to
-it. A run's notes are compared with the best control of each measure.
+Measured of every writer:
+
+- words, facts and gold answer in the note and within 20, 40 and 80 words, and density
+- the gold passages and answer that one more search finds, with the note as part of its query
+- if a reader is named, how much likelier the note makes the gold answer to it
+
+A run's notes are compared with the best control of each measure.
 """
 
 import contextlib

@@ -215,8 +215,8 @@ def warning(stage: str, rows: Sequence[Sequence[float]]) -> str | None:
 def all_together(rows: Sequence[Sequence[float]], questions: Sequence[str]) -> Separation | None:
     """The prediction of the chosen side by all features other than content, on questions that they were not fitted on.
 
-    A logistic regression of the differences without an intercept, so that it cannot prefer a side by its place, with a
-    ridge penalty of 1 on weights of features scaled to a root mean square of 1. Questions are divided into `FOLDS`
+    A logistic regression of the differences without an intercept, so that it cannot prefer a side by its place. Its
+    ridge penalty is 1, on the weights of features scaled to a root mean square of 1. Questions are divided into `FOLDS`
     parts in the order in which they come up.
 
     Args:

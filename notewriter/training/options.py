@@ -179,9 +179,9 @@ class BatchConfiguration(_TrainingArguments):
     total_batch_size: int | None = field(
         default=None,
         metadata={
-            "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it, so "
-            "that one configuration means the same training on one GPU and on eight (KTO's divergence is of the rows "
-            "that all processes score at once, aot sorts those of one, and both differ)."
+            "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it. One "
+            "configuration then means the same training on one GPU and on eight, except with KTO, whose divergence "
+            "is of the rows that all processes score at once, and with aot, which sorts those of one process."
         },
     )
     keep_weights: bool = field(

@@ -8,9 +8,9 @@ from notewriter.data.judges.case import Case, Verdict, by_score, judge
 async def reference(case: Case) -> Verdict:
     """Rank notes by the gold evidence in their first `note_words` words (`reference_score`), without a model.
 
-    Only the facts and answers that lie among the passages or in the note so far count, so that a note is not paid for
-    length that none of its sources can fill with evidence. Where none lies there, there is no pair. A reply to a single
-    document is compared with what is new in that document (`document_note_score`).
+    Only the facts and answers that lie among the passages or in the note so far count: length that no source can fill
+    with evidence earns nothing. Where none lies there, there is no pair. A reply to a single document is compared with
+    the evidence that is new in that document (`document_note_score`).
     """
     if case.kind == "document note":
         if not case.question.supporting_facts:

@@ -1,9 +1,9 @@
 """Questions of one's own: em and f1 of words in any script, the maximum over the gold answers.
 
-Where no official scorer fixes the rules, compatibility forms such as ligatures and full-width letters are plain ones
-(Unicode NFKC), punctuation is Unicode's, and each character of a script without spaces is a word
-(`notewriter.ground.text.tokens`). Of ASCII both are SQuAD's (Rajpurkar et al., 2016), with HotpotQA's rule for yes and
-no.
+No official scorer fixes the rules here. Compatibility forms such as ligatures and full-width letters count as plain
+ones (Unicode NFKC), punctuation is Unicode's, and each character of a script without spaces is a word
+(`notewriter.ground.text.tokens`). On ASCII both scores are SQuAD's (Rajpurkar et al., 2016), with HotpotQA's rule for
+yes and no.
 """
 
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family

@@ -33,8 +33,8 @@ Beside them, the largest of what each moment needs:
   frozen weights and from the adapter, whose is in float32 first); the layers that are gathered, 2 (5e8 + L) under
   ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that are being reduced, 2
   x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
-- head: backward through TRL's fused head. The layers' inputs and the gathered layers as before, the head's gradient in
-  float32 and in the weights' type, the gathered head under FSDP2 (ZeRO-3 has given it back by then), a tile of at most
+- head: backward through TRL's fused head. The layers' inputs and the gathered layers as before; the head's gradient in
+  float32 and in the weights' type; under FSDP2 the gathered head (ZeRO-3 has given it back by then); a tile of at most
   4,096 trained tokens x 32,768 words
 - forward: without sharding, autocast's half-precision copies of float32 weights; under FSDP2 with a reference 4 N, as
   TRL gathers the whole of it at once, into a buffer and out of it, beside the policy's head

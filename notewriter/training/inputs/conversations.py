@@ -195,8 +195,8 @@ def _shown(
     if place < len(prefix) and stops.isdisjoint(ids[start:place]):
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
         remedy = chat_templates.opening_remedy(tokenizer) or (
-            "give --split_turns true, which trains each turn on what came before it as a server shows it, or use a "
-            "template that leaves the assistant's words as they are (templates that strip earlier thoughts do not)"
+            "give --split_turns true, which trains each turn on the turns before it as a server shows them; or use a "
+            "template that leaves the assistant's words as they are (one that strips earlier thoughts does not)"
         )
         raise UserError(
             f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server shows "

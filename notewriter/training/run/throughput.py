@@ -80,9 +80,9 @@ class Meter:
     def read(self, reduce: Any, processes: int) -> dict[str, float]:
         """The figures since the last reading, over all processes; `reduce` sums a tensor over them.
 
-        `tokens_per_second` excludes padding, `unique_tokens_per_second` counts once what pairs share, and `mfu` (0 to
-        1) is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs, without
-        the reference and recomputation (Chowdhery et al. 2022, appendix B).
+        `tokens_per_second` excludes padding; `unique_tokens_per_second` counts tokens that pairs share once. `mfu` (0
+        to 1) is the model's forward and backward operations on the unique tokens relative to the peak of all GPUs. It
+        leaves out the reference and recomputation (Chowdhery et al. 2022, appendix B).
         """
         self._add_up()
         seconds = time.perf_counter() - self.since

@@ -7,14 +7,15 @@ and their chosen where it is the same: `prompt | chosen | rejected | rejected | 
 positions that predict a completion, and its scores go back into the stack's shape, so that the loss and everything
 after it stay TRL's.
 
-With a prompt of P and completions of C tokens the limit of the speed-up is 2(P + C) / (P + 2C), and of n pairs with the
-same prompt and chosen 2n(P + C) / (P + (n + 1)C). To attention, a prompt with its first completion is one causal
-sequence, and with each further one another; only these need a copy, of the prompt's keys and values. Layers with a
-sliding window see as far back as in the stack, because each completion follows its prompt in both position and
-attention. Half-precision attention on CUDA is one FlashAttention call for the row.
+With a prompt of P and completions of C tokens the speed-up is at most 2(P + C) / (P + 2C). For n pairs with the same
+prompt and chosen it is at most 2n(P + C) / (P + (n + 1)C). To attention, a prompt with its first completion is one
+causal sequence, and with each further completion another; only the further ones need a copy, of the prompt's keys and
+values. Layers with a sliding window see as far back as in the stack, because each completion follows its prompt in both
+position and attention. Half-precision attention on CUDA is one FlashAttention call for the row.
 
-Of the last layer a prompt's tokens give keys and values alone, except its last one, which predicts: queries, attention,
-the output's projection and the MLP are computed for that and for the completions (`_compute_completions_alone`).
+In the last layer a prompt's tokens give only keys and values, except its last token, which predicts. Queries,
+attention, the output's projection and the MLP are computed for that token and for the completions
+(`_compute_completions_alone`).
 """
 
 import contextlib
