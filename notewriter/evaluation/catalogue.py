@@ -1,5 +1,7 @@
 """Every score and cost that a run may have, collected from the modules that compute them."""
 
+from dataclasses import replace
+
 from notewriter.evaluation import accounting, evidence, likelihood, next_search, notes
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
@@ -26,15 +28,35 @@ METRICS: dict[str, Metric] = {
     metric.name: metric for name in FAMILIES if name in FAMILIES.ours for metric in FAMILIES[name].metrics
 } | OF_RUNS
 
-SHOWN = frozenset(
-    {
-        *("searches_when_right", "searches_when_wrong", "fewer_searches", "no_search", "errors"),
-        *("words_retrieved", "words_answered_from", "money", "compression", "minutes"),
-        *("main_prompt_tokens", "main_completion_tokens", "notes_prompt_tokens", "notes_completion_tokens"),
-        *("f1_deviation", "explained_accuracy_deviation"),
-    }
-)
-"""The names of what tables compute of any run besides `OF_RUNS` (`notewriter.results.measures`)."""
+
+def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
+    return Metric(name, label, meaning, better=None, decimals=decimals, share=False)
+
+
+OF_TABLES: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        replace(OF_RUNS["retrievals"], decimals=2),
+        _count("searches_when_right", "Searches, if right", "Searches of the questions with a full score.", 2),
+        _count("searches_when_wrong", "Searches, if wrong", "Searches of the questions without a full score.", 2),
+        Metric("fewer_searches", "Fewer searches", "Share of right answers with fewer searches than gold pages."),
+        Metric("no_search", "No search", "Share of questions without a single search.", better="lower"),
+        Metric("errors", "Errors", "Share of questions whose prompts the model's context cannot hold.", "lower"),
+        _count("words_retrieved", "Words retrieved", "Length of the retrieved passages.", 2),
+        _count("words_answered_from", "Words answered from", "Length of the text before the answer.", 2),
+        _count("main_prompt_tokens", "Main tokens in", "Tokens sent to all models but the note-taker."),
+        _count("main_completion_tokens", "Main tokens out", "Tokens written by all models but the note-taker."),
+        _count("notes_prompt_tokens", "Notes tokens in", "Tokens sent to the note-taker."),
+        _count("notes_completion_tokens", "Notes tokens out", "Tokens written by the note-taker."),
+        replace(OF_RUNS["seconds"], decimals=2),
+        _count("money", "Money", "Price of a question's tokens.", 6),
+        _count("compression", "Compression", "Words retrieved per word answered from, over all questions.", 2),
+        _count("minutes", "Minutes", "Minutes of the model calls of all questions, added up.", 1),
+        _count("f1_deviation", "F1, deviation", "Standard deviation of the means of the samples, in percent.", 2),
+        _count("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
+    )
+}
+"""What tables compute of a run whichever family scored it (`notewriter.results.measures` has the values)."""
 
 HEADLINE = ("f1", "acc", "str_em", "loose")
 """The score that is put first is the first of these that a run has."""
@@ -50,7 +72,7 @@ def check_family(family: str) -> None:
     chosen: Family = choose("metric family", family, FAMILIES)
     chosen.check()
     for metric in chosen.metrics:
-        if metric.name in OF_RUNS or metric.name in SHOWN:
+        if metric.name in OF_RUNS or metric.name in OF_TABLES:
             raise UserError(
                 f"metric family {family}: {metric.name!r} is a score of every run; choose another name for the metric"
             )

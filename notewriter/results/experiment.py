@@ -18,6 +18,7 @@ from notewriter.results.compare import Difference, difference
 from notewriter.results.grid import Cell
 from notewriter.results.measures import score
 from notewriter.results.runs import Runs
+from notewriter.results.without_a_model import highest
 
 Place = tuple[str, str]
 """A row, which is a cell of the file, and a set."""
@@ -62,8 +63,9 @@ class Experiment(Compared):
     def highest_control(self, metric: str, of: str) -> str:
         """The control with the highest mean of a score on a set; empty before all of them ran there."""
         scores = {row: score(metric, list(self.runs[row, of].values())) for row in self.controls}
-        means = {row: each.interval.mean for row, each in scores.items() if each}
-        return max(means, key=means.__getitem__) if means and len(means) == len(self.controls) else ""
+        return (
+            highest({row: each.interval.mean for row, each in scores.items() if each}) if all(scores.values()) else ""
+        )
 
     @functools.cached_property
     def gains(self) -> dict[str, dict[Place, Difference]]:

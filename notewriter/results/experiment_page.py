@@ -179,14 +179,14 @@ def _of_folders(experiment: Experiment) -> dict[str, str]:
 
 
 def _caption(metric: str) -> str:
-    return f"{measure(metric).metric.label} ({metric})"
+    return f"{measure(metric).label} ({metric})"
 
 
 def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
     if not (found := score(metric, list(runs.values()), wanted)):
         return NO_SCORE if runs else NOT_RUN
-    places = measure(metric).metric.decimals
+    places = measure(metric).decimals
     mean, _, bounds = found.interval.text(places).partition(" ")
     deviation = f" ± {found.deviation:.{places}f}" if len(found.runs) > 1 else ""
     return f"{mean}{deviation} {bounds}"
@@ -292,7 +292,7 @@ def _primary(experiment: Experiment) -> list[Part]:
 
 
 def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
-    places = measure(metric).metric.decimals
+    places = measure(metric).decimals
     over_seeds, p_over_seeds = each.found.seeds, each.found.seeds_p_value
     return [
         *(f"{mean:.{places}f}" for mean in (each.before, each.after)),
@@ -388,7 +388,7 @@ def _differences(experiment: Experiment) -> list[Part]:
 
 def _difference(metric: str, each: Difference) -> str:
     """A difference with its interval."""
-    return each.found.interval.text(measure(metric).metric.decimals, "+")
+    return each.found.interval.text(measure(metric).decimals, "+")
 
 
 def _why_not(before: Runs, after: Runs) -> str:

@@ -1,15 +1,14 @@
-"""The catalogue of what is shown of runs: each measure's name, label, meaning, direction, and where its value lies."""
+"""The measures that are shown of runs, and where the value of each lies; `evaluation.catalogue` has their labels."""
 
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation import likelihood, next_search, notes
-from notewriter.evaluation.catalogue import HEADLINE, METRICS, metric_named
+from notewriter.evaluation.catalogue import HEADLINE, OF_TABLES, metric_named
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.evaluation.scoring import is_right
 from notewriter.evaluation.statistics import bootstrap_interval, over_seeds, standard_deviation
@@ -17,51 +16,23 @@ from notewriter.ground.records import Question
 from notewriter.ground.text import first_words
 from notewriter.results.runs import Run
 
-
-@dataclass(frozen=True)
-class Measure:
-    """A measure that a table shows of runs.
-
-    Attributes:
-        metric: its name, label, meaning, direction and decimals.
-        value: a question's value in a run; None leaves the question out.
-        of_runs: the value of all runs of a cell together, which has no interval, in place of `value`.
-    """
-
-    metric: Metric
-    value: Callable[[Run, Prediction], float | None]
-    of_runs: Callable[[Sequence[Run]], float | None] | None = None
+Value = Callable[[Run, Prediction], float | None]
+"""A question's value in a run; None leaves the question out."""
 
 
-def _scored(metric: Metric) -> Measure:
+def _scored(name: str) -> Value:
     """A score of predictions.jsonl."""
-    return Measure(metric, lambda run, of: of.scores.get(metric.name))
+    return lambda run, of: of.scores.get(name)
 
 
-def _searched(metric: Metric) -> Measure:
+def _searched(name: str) -> Value:
     """A score of a run's notes that are searched for when a page shows them."""
-    return Measure(metric, lambda run, of: run.next_search.get(of.question_id, {}).get(metric.name))
+    return lambda run, of: run.next_search.get(of.question_id, {}).get(name)
 
 
-def _named(metric: Metric) -> Measure:
+def _named(name: str) -> Value:
     """A score of a run's notes that is told from their passages when a page shows it."""
-    return Measure(metric, lambda run, of: run.names.get(of.question_id, {}).get(metric.name))
-
-
-def _count(name: str, label: str, meaning: str, decimals: int = 0) -> Metric:
-    return Metric(name, label, meaning, better=None, decimals=decimals, share=False)
-
-
-def _tokens(of: str, kind: str) -> Measure:
-    """The tokens of a question, sent to or written by the note-taker (`notes`) or all other models (`main`)."""
-    way, verb = ("in", "sent to") if kind == "prompt_tokens" else ("out", "written by")
-    whom = "the note-taker" if of == "notes" else "all models but the note-taker"
-    metric = _count(f"{of}_{kind}", f"{of.capitalize()} tokens {way}", f"Tokens {verb} {whom}.")
-    return Measure(metric, lambda run, each: run.tokens(kind, each, notes=of == "notes"))
-
-
-def _summary(metric: Metric, of_runs: Callable[[Sequence[Run]], float | None]) -> Measure:
-    return Measure(metric, lambda run, of: None, of_runs)
+    return lambda run, of: run.names.get(of.question_id, {}).get(name)
 
 
 def _compression(runs: Sequence[Run]) -> float | None:
@@ -81,70 +52,38 @@ def _deviation(name: str) -> Callable[[Sequence[Run]], float | None]:
     return of_runs
 
 
-OF_ANY_RUN: dict[str, Measure] = {
-    measure.metric.name: measure
-    for measure in (
-        Measure(replace(METRICS["retrievals"], decimals=2), lambda run, of: of.retrievals),
-        Measure(
-            _count("searches_when_right", "Searches, if right", "Searches of the questions with a full score.", 2),
-            lambda run, of: of.retrievals if is_right(of) else None,
-        ),
-        Measure(
-            _count("searches_when_wrong", "Searches, if wrong", "Searches of the questions without a full score.", 2),
-            lambda run, of: None if is_right(of) else of.retrievals,
-        ),
-        Measure(
-            Metric("fewer_searches", "Fewer searches", "Share of right answers with fewer searches than gold pages."),
-            Run.fewer_searches,
-        ),
-        Measure(
-            Metric("no_search", "No search", "Share of questions without a single search.", better="lower"),
-            lambda run, of: not of.retrievals,
-        ),
-        Measure(
-            Metric("errors", "Errors", "Share of questions whose prompts the model's context cannot hold.", "lower"),
-            lambda run, of: bool(of.error),
-        ),
-        Measure(
-            _count("words_retrieved", "Words retrieved", "Length of the retrieved passages.", 2),
-            lambda run, of: of.words_retrieved,
-        ),
-        Measure(
-            _count("words_answered_from", "Words answered from", "Length of the text before the answer.", 2),
-            lambda run, of: of.words_answered_from,
-        ),
-        *(_tokens(of, kind) for of in ("main", "notes") for kind in ("prompt_tokens", "completion_tokens")),
-        Measure(replace(METRICS["seconds"], decimals=2), Run.seconds),
-        Measure(_count("money", "Money", "Price of a question's tokens.", 6), Run.money),
-        _summary(
-            _count("compression", "Compression", "Words retrieved per word answered from, over all questions.", 2),
-            _compression,
-        ),
-        _summary(_count("minutes", "Minutes", "Minutes of the model calls of all questions, added up.", 1), _minutes),
-        _summary(
-            _count("f1_deviation", "F1, deviation", "Standard deviation of the means of the samples, in percent.", 2),
-            _deviation("f1"),
-        ),
-        _summary(
-            _count("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
-            _deviation("explained_accuracy"),
-        ),
-    )
+VALUES: dict[str, Value] = {
+    **{metric.name: _searched(metric.name) for metric in next_search.METRICS},
+    **{metric.name: _named(metric.name) for metric in notes.NAMES},
+    "retrievals": lambda run, of: of.retrievals,
+    "searches_when_right": lambda run, of: of.retrievals if is_right(of) else None,
+    "searches_when_wrong": lambda run, of: None if is_right(of) else of.retrievals,
+    "fewer_searches": Run.fewer_searches,
+    "no_search": lambda run, of: not of.retrievals,
+    "errors": lambda run, of: bool(of.error),
+    "words_retrieved": lambda run, of: of.words_retrieved,
+    "words_answered_from": lambda run, of: of.words_answered_from,
+    "main_prompt_tokens": lambda run, of: run.tokens("prompt_tokens", of, notes=False),
+    "main_completion_tokens": lambda run, of: run.tokens("completion_tokens", of, notes=False),
+    "notes_prompt_tokens": lambda run, of: run.tokens("prompt_tokens", of, notes=True),
+    "notes_completion_tokens": lambda run, of: run.tokens("completion_tokens", of, notes=True),
+    "seconds": Run.seconds,
+    "money": Run.money,
 }
-"""Measures that a run has whatever scored it."""
+"""Measure -> its values; of others it is the score of that name in predictions.jsonl."""
 
-MEASURES: dict[str, Measure] = {
-    **{name: _scored(metric) for name, metric in METRICS.items()},
-    **{metric.name: _searched(metric) for metric in next_search.METRICS},
-    **{metric.name: _named(metric) for metric in notes.NAMES},
-    **OF_ANY_RUN,
+TOGETHER: dict[str, Callable[[Sequence[Run]], float | None]] = {
+    "compression": _compression,
+    "minutes": _minutes,
+    "f1_deviation": _deviation("f1"),
+    "explained_accuracy_deviation": _deviation("explained_accuracy"),
 }
-"""Name -> measure; a score that a metric family of one's own declares needs no place here (`measure`)."""
+"""Measure -> its value of all runs of a cell together, which has no interval."""
 
 
-def measure(name: str) -> Measure:
-    """The measure of that name; of one that is not in the catalogue, the score of that name in predictions.jsonl."""
-    return MEASURES.get(name) or _scored(metric_named(name))
+def measure(name: str) -> Metric:
+    """What a table of cells says of a measure: label, direction, decimals."""
+    return OF_TABLES.get(name) or metric_named(name)
 
 
 HEADS = {
@@ -191,7 +130,7 @@ def all_questions(prediction: Prediction) -> bool:
 
 def by_question(name: str, run: Run, wanted: Wanted = all_questions) -> dict[str, float]:
     """Question id -> a run's value of a measure; questions without one are left out."""
-    value = measure(name).value
+    value = VALUES.get(name) or _scored(name)
     values = {id: value(run, each) for id, each in run.predictions.items() if wanted(each)}
     return {id: float(value) for id, value in values.items() if value is not None}
 

@@ -117,16 +117,21 @@ class Evaluated(Cell):
         """The runs of its samples; empty unless all are finished."""
         return [] if self.lacks or len(self.runs) < len(self.folders) else list(self.runs.values())
 
-    def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
-        """The options as those of `notewriter evaluate`; `cache` is used if they name none.
+    @functools.cached_property
+    def parsed(self) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
+        """The options as those of `notewriter evaluate`.
 
         Raises:
             UserError: a value is of the wrong type.
         """
-        options = {"cache": str(cache)} | self.options | {"output_dir": str(folder), "name": folder.name}
-        with _at(self.name):
-            evaluation, models, costs = from_keywords(OPTIONS, options)
+        evaluation, models, costs = from_keywords(OPTIONS, self.options | {"output_dir": self.folder})
         return evaluation, models, costs
+
+    def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
+        """The options of the run in a folder; `cache` is used if they name none."""
+        evaluation, models, costs = self.parsed
+        models = replace(models, cache=self.options.get("cache", str(cache)))
+        return replace(evaluation, output_dir=str(folder), name=folder.name), models, costs
 
 
 def folder_of(options: Options, model: str, judge: TableJudge | None) -> str:
@@ -146,23 +151,27 @@ def folder_of(options: Options, model: str, judge: TableJudge | None) -> str:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's table: its file, its cells, and what stands in for the paper's.
+    """A paper's table: its file, with its variables, what stands in for the paper's, and the folder of its runs.
 
-    `indexes` has them by folder; `corpora_folder` is where the corpora are made, and `output` where the runs are.
+    `indexes` has the file's by folder.
     """
 
     path: Path
     file: TableFile
-    cells: list[Evaluated]
+    variables: Variables
     substitutes: Substitutes
     output: Path
-    indexes: dict[str, TableIndex]
-    corpora_folder: str
+    indexes: Mapping[str, TableIndex]
 
     @property
     def name(self) -> str:
         """The beginning of the names of the files that are written."""
         return "_".join(filter(None, (self.path.parent.name, self.path.stem)))
+
+    @property
+    def corpora_folder(self) -> str:
+        """Where the corpora are made."""
+        return filled("{{ corpora }}", self.variables, str(self.path)) if self.file.corpora else ""
 
     def chosen(self, patterns: Sequence[str]) -> list[Evaluated]:
         """The cells that a pattern fits, all without patterns.
@@ -176,67 +185,31 @@ class PaperTable:
                 raise UserError(f"--cells {pattern}: fits no cell of {self.path}; its cells are named like {names}")
         return [cell for cell in self.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
 
+    @functools.cached_property
+    def cells(self) -> list[Evaluated]:
+        """The cells of all products, in the order of the file.
 
-def read_table(
-    path: Path, changes: Mapping[str, str], substitutes: Substitutes, output: Path = Path(OUTPUT)
-) -> PaperTable:
-    """Read a table's file; `changes` replaces variables, and the runs are in `output`.
-
-    Raises:
-        UserError: a file cannot be read, has unknown keys, or names something that is not there.
-    """
-    path = find(path)
-    file = check_mapping(read_file(path, "check the path of the table"), TableFile, str(path))
-    if taken := [name for name in OF_A_CELL if name in file.variables]:
-        raise UserError(
-            f"{path}: variables: {taken[0]!r} is a name of the table's own; choose another than "
-            f"{' and '.join(OF_A_CELL)}, which stand for what each cell has"
-        )
-    variables = changed(({"corpora": CORPORA} if file.corpora else {}) | file.variables, changes, path)
-    made = {
-        name: replace(corpus, **filled_in(vars(corpus), variables, f"{path}: corpora: {name}"))
-        for name, corpus in file.corpora.items()
-    }
-    file = replace(file, corpora=made)
-    for name, index in file.indexes.items():
-        entry_of(f"{path}: indexes: {name}", "corpus", index.corpus, file.corpora)
-    indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in file.indexes.items()}
-    cells = list(_Reader(path, file, variables, substitutes, output, indexes).cells())
-    folder = filled("{{ corpora }}", variables, str(path)) if file.corpora else ""
-    return PaperTable(path, file, cells, substitutes, output, indexes, folder)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """What the cells of a file are read with."""
-
-    path: Path
-    file: TableFile
-    variables: Variables
-    substitutes: Substitutes
-    output: Path
-    indexes: Mapping[str, TableIndex]
-
-    def cells(self) -> Iterator[Evaluated]:
-        """The cells of all products, in the order of the file."""
-        names: set[str] = set()
+        Raises:
+            UserError: a row names something that is not there, or a cell is given twice.
+        """
+        cells: dict[str, Evaluated] = {}
         for number, row in enumerate(self.file.rows):
             place = f"{self.path}: rows[{number}]"
             columns = _listed(row.columns) or self.file.columns
             if not columns:
                 raise UserError(f"{place}: has no columns; name a benchmark, or a list")
-            for each in itertools.product(*map(_listed, (row.method, row.model, row.setting)), columns):
-                cell = self._cell(place, row.options, *each)
-                if cell.name in names:
+            for names in itertools.product(*map(_listed, (row.method, row.model, row.setting)), columns):
+                cell = self._cell(place, row.options, *names)
+                if cell.name in cells:
                     raise UserError(f"{place}: {cell.name} is given twice; remove one")
-                names.add(cell.name)
-                yield cell
+                cells[cell.name] = cell
+        return list(cells.values())
 
     def _cell(self, place: str, own: Options, method: str, model: str, setting: str, benchmark: str) -> Evaluated:
         file, substitutes = self.file, self.substitutes
         variables = {**self.variables, **dict(zip(OF_A_CELL, (benchmark, model), strict=True))}
         of_benchmark = dict(entry_of(place, "benchmark", benchmark, file.benchmarks))
-        plays = self._model(place, model)
+        plays = _as_model(f"{self.path}: models: {model}", entry_of(place, "model", model, file.models))
         of_method = {"method": method} | file.methods.get(method, {})
         config = of_benchmark.pop("config", None)
         recipe = _recipe(str(config), f"{self.path}: benchmarks: {benchmark}") if config else {}
@@ -268,24 +241,23 @@ class _Reader:
         if not METHODS[options["method"]].retrieves:
             options, searched = _without(options, SEARCHED), None
         options, missing = _filled(options, variables, place)
-        with _at(here):
-            parts_of(options.get("index"), options.get("retriever"))
         lacks = f"add --set {missing}=PATH" + (f"; {plays.recipe} trains it" if plays.recipe else "") if missing else ""
         judge = self._judge(place, variables)
         root = self.output / "cells" / folder_of(options, model, judge)
         folders: dict[int | None, Path] = {1: root}
         folders |= {number: root.with_name(f"{root.name}-sample{number}") for number in range(2, file.samples + 1)}
         row = ", ".join(filter(None, (method, model, setting)))
-        return Evaluated(row, benchmark, folders, method, model, setting, options, plays, judge, searched, lacks)
-
-    def _model(self, place: str, name: str) -> Model:
-        return _as_model(f"{self.path}: models: {name}", entry_of(place, "model", name, self.file.models))
+        cell = Evaluated(row, benchmark, folders, method, model, setting, options, plays, judge, searched, lacks)
+        with _at(here):
+            evaluation, *_ = cell.parsed
+            parts_of(evaluation.index, evaluation.retriever)
+        return cell
 
     def _served(self, options: Options) -> Options:
         """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
         if self.substitutes.model:
             options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
-        return _merged([options, _usable("--options", self.substitutes.options)])
+        return _merged([options, self.substitutes.options])
 
     def _judge(self, place: str, variables: Variables) -> TableJudge | None:
         """The judge of a cell; None where nothing is judged."""
@@ -307,6 +279,37 @@ class _Reader:
         if missing and name != variables["model"]:
             raise UserError(f"{here}: add --set {missing}=VALUE")
         return TableJudge(pick(options, ModelArguments), file.judgements, plays, name)
+
+
+def read_table(
+    path: Path, changes: Mapping[str, str], substitutes: Substitutes, output: Path = Path(OUTPUT)
+) -> PaperTable:
+    """Read a table's file; `changes` replaces variables, and the runs are in `output`.
+
+    Raises:
+        UserError: a file cannot be read, has unknown keys, or names something that is not there.
+    """
+    path = find(path)
+    file = check_mapping(read_file(path, "check the path of the table"), TableFile, str(path))
+    if taken := [name for name in OF_A_CELL if name in file.variables]:
+        raise UserError(
+            f"{path}: variables: {taken[0]!r} is a name of the table's own; choose another than "
+            f"{' and '.join(OF_A_CELL)}, which stand for what each cell has"
+        )
+    variables = changed(({"corpora": CORPORA} if file.corpora else {}) | file.variables, changes, path)
+    made = {
+        name: replace(corpus, **filled_in(vars(corpus), variables, f"{path}: corpora: {name}"))
+        for name, corpus in file.corpora.items()
+    }
+    file = replace(file, corpora=made)
+    for name, index in file.indexes.items():
+        entry_of(f"{path}: indexes: {name}", "corpus", index.corpus, file.corpora)
+    indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in file.indexes.items()}
+    substitutes = replace(substitutes, options=_usable("--options", substitutes.options))
+    table = PaperTable(path, file, variables, substitutes, output, indexes)
+    # Read now, so that what is wrong with them is told before anything is done.
+    _ = table.cells
+    return table
 
 
 def entry_of(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:

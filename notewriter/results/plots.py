@@ -17,7 +17,7 @@ PLOTS = 2
 
 def plots_of(experiment: Experiment, notes: Notes) -> list[Plot]:
     """The plots: curves, facts over words, and gains over the best control or else scores, as far as they ran."""
-    shares = [metric for metric in experiment.metrics if measure(metric).metric.share]
+    shares = [metric for metric in experiment.metrics if measure(metric).share]
     each = {f"gain-{metric}": gains(experiment, metric) for metric in experiment.gains}
     each = each or {metric: scores(experiment, metric) for metric in shares[:PLOTS]}
     plots = {"curves": curves(experiment), "words": facts_over_words(experiment, notes), **each}
@@ -26,7 +26,7 @@ def plots_of(experiment: Experiment, notes: Notes) -> list[Plot]:
 
 def scores(experiment: Experiment, metric: str) -> str:
     """A score of every cell, a group for each set; empty if no cell has it."""
-    label = measure(metric).metric.label
+    label = measure(metric).label
     groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
     for number, cell in enumerate(experiment.cells):
         for of, title in experiment.sets.items():
@@ -39,7 +39,7 @@ def scores(experiment: Experiment, metric: str) -> str:
 
 def gains(experiment: Experiment, metric: str) -> str:
     """A score of every cell minus that of the best control, a group for each set; empty before any ran."""
-    label, best = measure(metric).metric.label, experiment.best_control(metric)
+    label, best = measure(metric).label, experiment.best_control(metric)
     groups: dict[str, list[charts.Dot]] = {}
     for of, title in experiment.sets.items():
         for number, cell in enumerate(experiment.cells):
@@ -68,8 +68,8 @@ def curves(experiment: Experiment) -> str:
         if best and dots and (control := score(metric, list(experiment.runs[best, of].values()))):
             lines[BEST] = [(number, control.interval.mean) for number in (min(numbers), max(numbers))]
         if dots:
-            panels.append(charts.Panel(f"{title}: {measure(metric).metric.label}", lines, dots, from_zero=False))
-    what = f"{measure(metric).metric.label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
+            panels.append(charts.Panel(f"{title}: {measure(metric).label}", lines, dots, from_zero=False))
+    what = f"{measure(metric).label} over the numbers of {', '.join(experiment.curves)}, with 95% intervals"
     return charts.panels(what, panels) if panels else ""
 
 

@@ -35,7 +35,7 @@ def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
         for cell in experiment.notes:
             if cell in rows[id]:
                 row, value = rows[id][cell]
-                shown = "" if value is None else f" ({value:.{measure(metric).metric.decimals}f})"
+                shown = "" if value is None else f" ({value:.{measure(metric).decimals}f})"
                 lines.append(f"- {_escaped(cell)}{shown}: {_escaped(row['note'])}")
         parts.append("\n".join(lines))
     if not parts:

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.predictions import Prediction
 from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.catalogue import OF_TABLES
 from notewriter.evaluation.evidence import METRICS as OF_EVIDENCE
 from notewriter.evaluation.judgements import JUDGEMENTS
 from notewriter.evaluation.metrics import FAMILIES
@@ -18,7 +20,7 @@ from notewriter.ground.plugins import unknown
 from notewriter.pages.tables import aligned, latex, markdown
 from notewriter.results import page
 from notewriter.results.cells import corpus_of, other_corpus
-from notewriter.results.measures import OF_ANY_RUN, Wanted, all_questions, measure, score
+from notewriter.results.measures import TOGETHER, Wanted, all_questions, measure, score
 from notewriter.results.page import Section
 from notewriter.results.paper_table import Evaluated, PaperTable
 from notewriter.results.paper_values import PublishedRow, published_rows
@@ -66,7 +68,7 @@ def _rows(
             pairs = [_values(table, cell, name, runs, wanted, blank, bool(other)) for name in names]
             values = [text for pair in pairs for text in pair[: 1 + len(published)]]
             rows.append([cell.method, _model_shown(table, cell, other), setting, *values, folders])
-    heads = [head for name in names for head in (measure(name).metric.label, *published)]
+    heads = [head for name in names for head in (measure(name).label, *published)]
     header = ["Method", "Model", "Setting", *heads, "Run folder"]
     if not any(setting for _, _, setting, *_ in rows):
         header, *rows = ([*row[:2], *row[3:]] for row in [header, *rows])
@@ -128,7 +130,7 @@ def scored_by(cell: Evaluated) -> set[str]:
     judgements = cell.judge.judgements if cell.judge else []
     judged = {score for name in judgements for score in JUDGEMENTS[name].scores}
     of_all = {each.name for each in (*OF_NOTES, *OF_EVIDENCE, *OF_THE_NEXT_SEARCH)}
-    return {*_of_the_family(cell)} | judged | of_all | {*OF_ANY_RUN}
+    return {*_of_the_family(cell)} | judged | of_all | {*OF_TABLES}
 
 
 def _of_the_family(cell: Evaluated) -> list[str]:
@@ -164,20 +166,20 @@ def _values(
     Shares are in percent, as papers have them. `blank` stands where there is no value; `elsewhere` says that another
     corpus was searched.
     """
-    metric, theirs = measure(name).metric, published_of(table, cell).get(name)
+    metric, theirs = measure(name), published_of(table, cell).get(name)
     published = "" if theirs is None else f"{theirs:,.10g}"
     # Three decimals of a share are one of its percentage.
     scale, places = (100, metric.decimals - 2) if metric.share else (1, metric.decimals)
-    if of_runs := measure(name).of_runs:
-        value = of_runs(runs) if runs else None
+    if name in TOGETHER:
+        value = TOGETHER[name](runs) if runs else None
         return (blank if value is None else f"{value:,.{places}f}"), published
     if not (found := score(name, runs, wanted)):
         return blank, published
-    mean, low, high = (scale * each for each in (found.interval.mean, found.interval.low, found.interval.high))
+    ours = Interval(*(scale * each for each in (found.interval.mean, found.interval.low, found.interval.high)))
     # What was run with substitutes or over another corpus is no reproduction, wherever it lies.
-    if theirs is not None and low <= theirs <= high and not table.substitutes.given and not elsewhere:
+    if theirs is not None and ours.low <= theirs <= ours.high and not table.substitutes.given and not elsewhere:
         published += f" {INSIDE}"
-    return f"{mean:,.{places}f} [{low:,.{places}f}, {high:,.{places}f}]", published
+    return ours.text(places), published
 
 
 def notes_of(table: PaperTable) -> list[str]:

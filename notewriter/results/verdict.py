@@ -10,6 +10,7 @@ from notewriter.evaluation.notes import FACTS, WORDS
 from notewriter.results.compare import Comparison, Paired, is_sure
 from notewriter.results.origins import origins_of, statistics_of
 from notewriter.results.runs import Run
+from notewriter.results.without_a_model import highest
 
 LEARNT = 400
 """Questions to learn from up to which a model of 135M was seen to gain from more (docs/results/worth.md)."""
@@ -34,7 +35,9 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
     measure = next((name for name in (FACTS, *HEADLINE) if name in comparison), None)
     if measure is None:
         return ""
-    gain, best = comparison[measure], best_contender(against) if measure == FACTS else None
+    gain = comparison[measure]
+    facts = {name: of[FACTS].before for name, of in against.items() if name in CONTENDERS and FACTS in of}
+    best = highest(facts) if measure == FACTS else ""
     trained = before.metrics.method == after.metrics.method and before.metrics.model != after.metrics.model
     name = after.label or after.metrics.name
     than_before = _more(measure, gain, "before" if trained else before.label or before.metrics.name)
@@ -96,12 +99,6 @@ def _learnt_from(run: Run) -> int:
         return 0
     made = statistics_of(origins_of(run.folder).data)
     return sum(count for _, record in made if isinstance(count := record.get("questions"), int))
-
-
-def best_contender(against: Mapping[str, Comparison]) -> str | None:
-    """The control whose notes hold most of the facts; None without one."""
-    facts = {name: against[name][FACTS].before for name in CONTENDERS if FACTS in against.get(name, {})}
-    return max(facts, key=facts.__getitem__, default=None)
 
 
 def _more(name: str, paired: Paired, than: str) -> str:

@@ -1,6 +1,7 @@
 """Finished runs beside notes that no model wrote (`evaluation.controls`), and beside constant answers."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import CEILING, OTHER, Scores, constant_scores, control_scores
@@ -65,12 +66,12 @@ def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: 
     return compare_scores(*sides) if shared else None
 
 
-def highest_control(scores: Mapping[str, ByQuestion], metric: str) -> str | None:
-    """The contender with the highest mean of a metric, the first of equal ones; None where none has it."""
-    means = {
-        name: sum(values) / len(values)
-        for name, by_question in scores.items()
-        if name not in (OTHER, CEILING)
-        and (values := [each[metric] for each in by_question.values() if metric in each])
-    }
-    return max(means, key=means.__getitem__, default=None)
+def highest(means: Mapping[str, float]) -> str:
+    """The control with the highest mean, the first of equal ones; empty without any."""
+    return max(means, key=means.__getitem__, default="")
+
+
+def highest_control(scores: Mapping[str, ByQuestion], metric: str) -> str:
+    """The contender with the highest mean of a metric; empty where none has it."""
+    values = {name: [each[metric] for each in of.values() if metric in each] for name, of in scores.items()}
+    return highest({name: fmean(each) for name, each in values.items() if each and name not in (OTHER, CEILING)})
