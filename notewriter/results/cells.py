@@ -1,7 +1,6 @@
 """The runs of a table's cells: each an ordinary run folder, evaluated and judged as far as that is missing."""
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,7 +75,9 @@ def run_cells(
                     if resume.retry_errors or not (is_ours and _is_finished(folder, evaluation)):
                         waiting.append((cell, evaluation))
     with keep(table.output / "logs"):
-        for number, (cell, evaluation) in enumerate(_by_model(waiting), start=1):
+        models = list(dict.fromkeys(_model_of(evaluation) for _, evaluation in waiting))
+        waiting.sort(key=lambda each: models.index(_model_of(each[1])))
+        for number, (cell, evaluation) in enumerate(waiting, start=1):
             if cell.folder not in failed:
                 with attempt(cell):
                     metrics = run(evaluation, resume, command=command)
@@ -85,19 +86,13 @@ def run_cells(
         for folder, cell, by in sorted(judged, key=lambda run: repr(run[2].options)):
             if cell.folder not in failed:
                 with attempt(cell):
-                    models = by.models(table.output / "cache.sqlite")
-                    judge([folder], by.judgements, models, resume, CostArguments(), command=command)
+                    reached = by.models(table.output / "cache.sqlite")
+                    judge([folder], by.judgements, reached, resume, CostArguments(), command=command)
     return failed
 
 
-def _by_model(waiting: Sequence[tuple[Evaluated, Evaluation]]) -> list[tuple[Evaluated, Evaluation]]:
-    """The evaluations of one model after another, in the order in which the models come first."""
-    names = sorted(names_of(ModelArguments, of="model"))
-    by_model: dict[str, list[tuple[Evaluated, Evaluation]]] = {}
-    for cell, evaluation in waiting:
-        model = repr([getattr(evaluation.models, name) for name in names])
-        by_model.setdefault(model, []).append((cell, evaluation))
-    return list(itertools.chain.from_iterable(by_model.values()))
+def _model_of(evaluation: Evaluation) -> str:
+    return repr([getattr(evaluation.models, name) for name in sorted(names_of(ModelArguments, of="model"))])
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:

@@ -2,13 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.predictions import COSTS, Cost, Prediction
+from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.evaluation.statistics import (
     FLOOR,
     TwoWay,
@@ -56,6 +55,9 @@ class Paired:
 
 Comparison = dict[str, Paired]
 """Score or cost -> its values on both sides."""
+
+ByQuestion = Mapping[str, Mapping[str, float]]
+"""Question id -> measure -> value."""
 
 
 def compare(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
@@ -107,23 +109,15 @@ def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparis
         folders = " and ".join(str(run.folder) for run in runs)
         raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
 
-    def sides(value: Callable[[Prediction], float], ids: Sequence[str]) -> Paired:
-        left, right = ([[value(run.predictions[id]) for id in ids] for run in side] for side in (before, after))
-        return compare_scores(left, right)
-
-    comparison: Comparison = {}
-    for metric in dict.fromkeys(metric for id in shared for metric in runs[0].predictions[id].scores):
-        if scored := [id for id in shared if all(metric in run.predictions[id].scores for run in runs)]:
-            comparison[metric] = sides(partial(_score, metric), scored)
-    return comparison | {cost: sides(partial(_cost, cost), shared) for cost in COSTS}
+    sides = [[{id: _numbers(run.predictions[id]) for id in shared} for run in side] for side in (before, after)]
+    scores = dict.fromkeys(name for id in shared for name in runs[0].predictions[id].scores)
+    found = {name: compared(*sides, name) for name in (*scores, *COSTS)}
+    return {name: paired for name, paired in found.items() if paired}
 
 
-def _score(name: str, of: Prediction) -> float:
-    return of.scores[name]
-
-
-def _cost(name: Cost, of: Prediction) -> float:
-    return float(of.cost(name))
+def _numbers(of: Prediction) -> dict[str, float]:
+    """The scores and costs of a question."""
+    return of.scores | {cost: float(of.cost(cost)) for cost in COSTS}
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
@@ -145,6 +139,13 @@ def check_comparable(runs: Sequence[Run]) -> None:
                     f"{first.folder} and {run.folder}: question {id!r} has a different text in each; "
                     "evaluate both on one question file"
                 )
+
+
+def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:
+    """A metric on two sides of runs, on the questions of which all have it; None if there is none."""
+    shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
+    sides = ([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
+    return compare_scores(*sides) if shared else None
 
 
 def compare_scores(before: list[list[float]], after: list[list[float]]) -> Paired:

@@ -11,16 +11,16 @@ from typing import Annotated
 
 from annotated_types import Interval, MinLen
 
-from notewriter.evaluation.controls import SENTENCES
+from notewriter.evaluation.controls import CONTENDERS, SENTENCES, control_notes
+from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.config import parse
-from notewriter.ground.errors import UserError
+from notewriter.ground.digests import drawn
 from notewriter.pages.tables import aligned
 from notewriter.results.compare import Comparison, compare
-from notewriter.results.examples import examples
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table
 from notewriter.results.verdict import verdict
-from notewriter.results.without_a_model import against_constants, against_controls, corrected_scores
+from notewriter.results.without_a_model import beside, highest_control
 
 
 @dataclass
@@ -72,6 +72,39 @@ def format_table(
     return "\n".join([*parts, explanation])
 
 
+def examples(before: Run, after: Run, number: int) -> str:
+    """The notes on the `number` shared questions whose ids have the smallest hashes, each with its share of the facts.
+
+    The control is the one with the highest mean over all questions of the run after; empty where nothing has a note.
+
+    Raises:
+        UserError: as `controls.readings`.
+    """
+    read = {each.question.id: each for each in after.read}
+    notes = control_notes([*read.values()], CONTENDERS) if read else {}
+    scores = {
+        name: {id: note_scores(note, read[id].question) for id, note in by_question.items()}
+        for name, by_question in notes.items()
+    }
+    best = highest_control(scores, FACTS)
+    parts = []
+    for id in drawn(read.keys() & before.predictions.keys(), number):
+        question = read[id].question
+        written = {"before": before.predictions[id].note, "after": read[id].note}
+        written |= {best: notes[best][id]} if best else {}
+        lines = [f"{_line(question.question)} ({_line(' | '.join(question.answers))})"]
+        for name, note in written.items():
+            facts = note_scores(note, question).get(FACTS)
+            lines.append(f"  {name:>8} {'' if facts is None else f'{facts:.2f}':>4}  {_line(note)}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _line(text: str) -> str:
+    """On one line, and without what moves a terminal's cursor."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+
+
 def main(argv: list[str]) -> None:
     """Print the comparison as a table."""
     (arguments,) = parse(
@@ -82,16 +115,11 @@ def main(argv: list[str]) -> None:
     )
     before, after = ([Run(Path(folder)) for folder in side] for side in (arguments.before, arguments.after))
     comparison = compare(before, after)
-    controls, constants, reason, notes = {}, {}, "", ""
-    try:
-        constants = corrected_scores(against_constants(after))
-        controls = corrected_scores(against_controls(after))
-        if arguments.examples:
-            notes = examples(before[0], after[0], arguments.examples)
-    except UserError as error:
-        reason = f"Without a model: not shown. {error}\n"
-    sys.stdout.write(format_table(comparison, controls, constants) + "\n" + reason)
-    if notes:
+    controls, constants, reason = beside(after)
+    sys.stdout.write(format_table(comparison, controls, constants) + "\n")
+    if reason:
+        sys.stdout.write(f"Without a model: not shown. {reason}\n")
+    elif arguments.examples and (notes := examples(before[0], after[0], arguments.examples)):
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")
     if sentence := verdict(before[0], after[0], comparison, controls):
         sys.stdout.write(f"\n{sentence}\n")

@@ -1,10 +1,11 @@
 """The cost of a table: calls and tokens from a rehearsal of every cell, GPU hours and money from these."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Interval
 from tqdm import tqdm
 
 from notewriter.artifacts.traces import Trace
@@ -14,14 +15,14 @@ from notewriter.evaluation.evidence import reference_of
 from notewriter.evaluation.judgements import JUDGEMENTS, Answered
 from notewriter.evaluation.steps import chain_of
 from notewriter.ground.options import names_of
-from notewriter.ground.records import Question
+from notewriter.ground.records import Passage, Question
 from notewriter.methods import METHODS, prepare, with_style
 from notewriter.models.prices import cost
 from notewriter.pages.tables import Table
 from notewriter.results.paper_table import SEARCHED, Evaluated, PaperTable
-from notewriter.results.stand_ins import NAME as PASSAGES
-from notewriter.results.table_file import Corpus, Model, TableJudge
+from notewriter.results.table_file import Corpus
 from notewriter.retrieval.chain import parts_of
+from notewriter.retrieval.protocol import OpenSource, Scope, Source, SourceOptions
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
@@ -45,6 +46,37 @@ SOME_QUESTIONS = 1_000
 MANY = 1_000
 ALL_WORDS = 40_000
 """Of a question's documents, for a method that reads all of them (ReaRAG, section 4.1: 48,000 to 58,000 tokens)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInOptions(SourceOptions):
+    """Made-up passages, where there is no index yet.
+
+    `words`: the length of a passage; `most`: how many there are at most, however many are asked for.
+    """
+
+    words: Annotated[int, Interval(ge=1)]
+    most: Annotated[int, Interval(ge=1)]
+
+
+class StandIn(OpenSource):
+    """Passages of one length, whatever the query."""
+
+    def __init__(self, options: StandInOptions) -> None:
+        self.name, self.corpus, self._options = "stand-in", "stand-in", options
+
+    async def search(self, query: str, top_k: int, scope: Scope | None = None) -> list[Passage]:
+        """As many as are asked for and there are."""
+        text = " ".join(["of"] * self._options.words)
+        # Other passages for other queries: methods leave out what they have read.
+        names = (f"{query} {number}" for number in range(min(top_k, self._options.most)))
+        return [Passage(id=name, title="Page", text=text) for name in names]
+
+
+words = Source(options=StandInOptions, open=StandIn)
+
+PASSAGES = f"{__name__}:words"
+"""What a part of a retriever is called that finds them."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +166,16 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
     evaluation, questions = rehearsed
 
     async def work(question: Question, resources: Resources) -> dict[str, Any]:
-        return await _with_judgements(cell.judge, evaluation, question, resources)
+        """A question's trace, followed by the calls of the judge."""
+        record = await evaluation.work(question, resources)
+        trace = Trace.from_dict(record)
+        asked, chain, reference = question.question, chain_of(trace), reference_of(trace, question.question)
+        for name in cell.judge.judgements if cell.judge else ():
+            rollout = Rollout(question, name, resources)
+            case = Answered(asked, question.answers, trace.answer, chain, reference, rollout.generate)
+            await JUDGEMENTS[name].judge(case)
+            record["steps"] += rollout.trace.to_dict()["steps"]
+        return record
 
     # The tokenizer of a served model may not be here, and its tokens differ little from those of others.
     models = replace(evaluation.models, serve=None)
@@ -142,10 +183,11 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
     scale = table.file.samples * questions / len(evaluation.questions)
     hours = money = 0.0
     for stage, roles in estimate["tokens"].items():
+        plays = cell.judge.plays if cell.judge and stage.startswith("judge/") else cell.plays
         for role, usage in roles.items():
-            plays = cell.judge.plays if cell.judge and stage.startswith("judge/") else cell.plays
-            hours += scale * _hours(plays, role, usage)
-            money += scale * _money(plays, usage)
+            tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            hours += scale * gpu_seconds(*tokens, plays.billions_of(role) or 0) / 3600
+            money += scale * cost({"policy": plays.prices}, "policy", *tokens) if plays.prices else 0
     total = estimate["tokens_in_all"]
     return CellCost(
         name=cell.name,
@@ -156,32 +198,6 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
         gpu_hours=hours,
         money=money,
     )
-
-
-async def _with_judgements(
-    judge: TableJudge | None, evaluation: Evaluation, question: Question, resources: Resources
-) -> dict[str, Any]:
-    """A question's trace, followed by the calls of the judge."""
-    record = await evaluation.work(question, resources)
-    trace = Trace.from_dict(record)
-    for name in judge.judgements if judge else ():
-        rollout = Rollout(question, name, resources)
-        reference = reference_of(trace, question.question)
-        case = Answered(question.question, question.answers, trace.answer, chain_of(trace), reference, rollout.generate)
-        await JUDGEMENTS[name].judge(case)
-        record["steps"] += rollout.trace.to_dict()["steps"]
-    return record
-
-
-def _hours(plays: Model, role: str, usage: Mapping[str, int]) -> float:
-    billions = plays.billions_of(role)
-    return gpu_seconds(usage["prompt_tokens"], usage["completion_tokens"], billions) / 3600 if billions else 0.0
-
-
-def _money(plays: Model, usage: Mapping[str, int]) -> float:
-    if not plays.prices:
-        return 0.0
-    return cost({"policy": plays.prices}, "policy", usage["prompt_tokens"], usage["completion_tokens"])
 
 
 def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:

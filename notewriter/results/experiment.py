@@ -15,9 +15,8 @@ from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import unknown
 from notewriter.results.compare import Difference, difference
-from notewriter.results.grid import Cell
 from notewriter.results.measures import score
-from notewriter.results.runs import Runs
+from notewriter.results.runs import Cell, Runs
 from notewriter.results.without_a_model import highest
 
 Place = tuple[str, str]

@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,17 @@ from notewriter.results.origins import NOT_RUN, evaluation_costs, origins_of, ov
 from notewriter.results.page import Part, Section, as_markdown, write_markdown
 from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
-from notewriter.results.published_notes import NONE, are_in, check_kept, notes_of, runs_of, with_passages
+from notewriter.results.published_notes import (
+    NONE,
+    are_in,
+    check_kept,
+    notes_of,
+    questions_asked,
+    runs_of,
+    side_by_side,
+    with_passages,
+)
 from notewriter.results.runs import Runs
-from notewriter.results.shown_notes import questions_asked, side_by_side
 from notewriter.results.tables import comparison_table, grid_table
 from notewriter.results.without_a_model import against_controls, corrected_scores
 
@@ -192,39 +200,38 @@ def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     return f"{mean}{deviation} {bounds}"
 
 
-def _sets(sets: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The columns of a table: what each is called, and the set."""
-    return [(title, of) for of, title in sets.items()]
-
-
-def _rows(experiment: Experiment) -> list[tuple[str, str]]:
-    """The rows that have begun, each under its own name."""
-    return [(row, row) for row in experiment.begun]
+def _grid(
+    experiment: Experiment,
+    caption: str,
+    text: Callable[[str, str], str],
+    rows: Iterable[str] | None = None,
+    sets: Mapping[str, str] | None = None,
+) -> Table:
+    """A table of what `text` says of each row on each set: of those that have begun, on all sets, unless given."""
+    shown = [(row, row) for row in (experiment.begun if rows is None else rows)]
+    columns = [(title, of) for of, title in (experiment.sets if sets is None else sets).items()]
+    return grid_table(caption, "cell", shown, columns, text)
 
 
 def _scores(experiment: Experiment, metric: str) -> Table:
     """A score of every row on every set."""
-
-    def text(row: str, of: str) -> str:
-        return _shown(metric, experiment.runs[row, of])
-
-    return grid_table(_caption(metric), "cell", _rows(experiment), _sets(experiment.sets), text)
+    return _grid(experiment, _caption(metric), lambda row, of: _shown(metric, experiment.runs[row, of]))
 
 
 def _by_seed(experiment: Experiment, metric: str) -> Table:
     """The mean score of every seed of every row on every set."""
-
-    def text(row: tuple[str, int | None], of: str) -> str:
-        name, seed = row
-        runs = experiment.runs[name, of]
-        return _shown(metric, {seed: runs[seed]} if seed in runs else {}).partition(" [")[0]
-
-    rows = [
-        (row if seed is None else f"{row}, seed {seed}", (row, seed))
+    seeds = {
+        row if seed is None else f"{row}, seed {seed}": (row, seed)
         for row in experiment.begun
         for seed in experiment.by_seed(row)
-    ]
-    return grid_table(_caption(metric), "cell", rows, _sets(experiment.sets), text)
+    }
+
+    def text(label: str, of: str) -> str:
+        row, seed = seeds[label]
+        run = experiment.runs[row, of].get(seed)
+        return _shown(metric, {seed: run} if run else {}).partition(" [")[0]
+
+    return _grid(experiment, _caption(metric), text, seeds)
 
 
 def _is_yes_or_no(prediction: Prediction) -> bool:
@@ -234,31 +241,29 @@ def _is_yes_or_no(prediction: Prediction) -> bool:
 def _by_answer(experiment: Experiment) -> list[Part]:
     """The first score apart for questions answered by yes or no and for the others; empty if no set has both kinds."""
     metric = experiment.metrics[0]
-    columns: list[tuple[str, tuple[str, Wanted]]] = []
+    columns: dict[str, tuple[str, Wanted]] = {}
     always_no = []
     for of, title in experiment.sets.items():
         runs = [run for row in experiment.cells for run in experiment.runs[row, of].values()]
         asked = {id: each for run in runs for id, each in run.predictions.items() if each.answers}
         closed = sum(map(_is_yes_or_no, asked.values()))
         if 0 < closed < len(asked):
-            columns += [
-                (f"{title}: {closed} yes or no", (of, _is_yes_or_no)),
-                (f"{title}: {len(asked) - closed} other", (of, lambda each: not _is_yes_or_no(each))),
-            ]
+            columns[f"{title}: {closed} yes or no"] = of, _is_yes_or_no
+            columns[f"{title}: {len(asked) - closed} other"] = of, lambda each: not _is_yes_or_no(each)
         if asked:
             right = sum(normalise(each.answers[0]) == "no" for each in asked.values())
             always_no.append(f"{right / len(asked):.2f} on {title}")
     if not columns:
         return []
 
-    def text(row: str, column: tuple[str, Wanted]) -> str:
-        of, wanted = column
+    def text(row: str, head: str) -> str:
+        of, wanted = columns[head]
         return _shown(metric, experiment.runs[row, of], wanted)
 
     return [
         "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
         f"Always answering “no” has an exact match of {', '.join(always_no)}.",
-        grid_table(f"{_caption(metric)} by the gold answer", "cell", _rows(experiment), columns, text),
+        _grid(experiment, f"{_caption(metric)} by the gold answer", text, sets={head: head for head in columns}),
     ]
 
 
@@ -326,37 +331,28 @@ def _against_best(experiment: Experiment) -> list[Part]:
     """Every row minus the best control, in the scores that are compared with it; empty without controls."""
     if not experiment.gains:
         return []
-    rows = [(row, row) for row in experiment.begun if row not in experiment.controls]
+    rows = [row for row in experiment.begun if row not in experiment.controls]
 
-    def text(metric: str, gains: Mapping[Place, Difference], row: str, of: str) -> str:
-        return _difference(metric, gains[row, of]) if (row, of) in gains else NOT_RUN
+    def table(metric: str, gains: Mapping[Place, Difference], whose: str, sets: Mapping[str, str]) -> Table:
+        def text(row: str, of: str) -> str:
+            return _difference(metric, gains[row, of]) if (row, of) in gains else NOT_RUN
 
-    def heads(metric: str) -> list[tuple[str, str]]:
+        return _grid(experiment, f"{_caption(metric)} minus that of {whose}", text, rows, sets)
+
+    def heads(metric: str) -> dict[str, str]:
         highest = {of: experiment.highest_control(metric, of) or NOT_RUN for of in experiment.tested}
-        return [(f"{title}: {highest[of]}", of) for of, title in experiment.tested.items()]
+        return {of: f"{title}: {highest[of]}" for of, title in experiment.tested.items()}
 
     return [
         f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
         *(
-            grid_table(
-                f"{_caption(metric)} minus that of {experiment.best_control(metric)}",
-                "cell",
-                rows,
-                _sets(experiment.tested),
-                partial(text, metric, gains),
-            )
+            table(metric, gains, experiment.best_control(metric), experiment.tested)
             for metric, gains in experiment.gains.items()
         ),
         "The same minus the control that is highest on the set itself, named above the column. The highest of "
         f"{len(experiment.controls)} on the questions that it is compared on is a little too good, so this favours it.",
         *(
-            grid_table(
-                f"{_caption(metric)} minus that of the highest control on the set",
-                "cell",
-                rows,
-                heads(metric),
-                partial(text, metric, gains),
-            )
+            table(metric, gains, "the highest control on the set", heads(metric))
             for metric, gains in experiment.gains_over_highest.items()
         ),
     ]
@@ -376,13 +372,11 @@ def _differences(experiment: Experiment) -> list[Part]:
             return _why_not(before, after)
         return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
 
+    sets = [(title, of) for of, title in experiment.sets.items()]
     return [
         "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds and "
         "questions together, of which there are as many as the brackets say.",
-        *(
-            grid_table(_caption(metric), "cells", pairs, _sets(experiment.sets), partial(text, metric))
-            for metric in experiment.metrics
-        ),
+        *(grid_table(_caption(metric), "cells", pairs, sets, partial(text, metric)) for metric in experiment.metrics),
     ]
 
 

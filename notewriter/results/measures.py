@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
@@ -25,14 +25,9 @@ def _scored(name: str) -> Value:
     return lambda run, of: of.scores.get(name)
 
 
-def _searched(name: str) -> Value:
-    """A score of a run's notes that are searched for when a page shows them."""
-    return lambda run, of: run.next_search.get(of.question_id, {}).get(name)
-
-
-def _named(name: str) -> Value:
-    """A score of a run's notes that is told from their passages when a page shows it."""
-    return lambda run, of: run.names.get(of.question_id, {}).get(name)
+def _later(name: str, found: Callable[[Run], Mapping[str, Mapping[str, float]]]) -> Value:
+    """A score of a run's notes that is found when a page shows it; published notes have it."""
+    return lambda run, of: (found(run).get(of.question_id, {}) if run.published is None else of.scores).get(name)
 
 
 def _compression(runs: Sequence[Run]) -> float | None:
@@ -53,8 +48,8 @@ def _deviation(name: str) -> Callable[[Sequence[Run]], float | None]:
 
 
 VALUES: dict[str, Value] = {
-    **{metric.name: _searched(metric.name) for metric in next_search.METRICS},
-    **{metric.name: _named(metric.name) for metric in notes.NAMES},
+    **{metric.name: _later(metric.name, lambda run: run.next_search) for metric in next_search.METRICS},
+    **{metric.name: _later(metric.name, lambda run: run.names) for metric in notes.NAMES},
     "retrievals": lambda run, of: of.retrievals,
     "searches_when_right": lambda run, of: of.retrievals if is_right(of) else None,
     "searches_when_wrong": lambda run, of: None if is_right(of) else of.retrievals,

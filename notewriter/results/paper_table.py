@@ -27,8 +27,7 @@ from notewriter.ground.yaml_files import check_mapping, read_mapping
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments
-from notewriter.results.grid import Cell
-from notewriter.results.runs import Run
+from notewriter.results.runs import Cell, Run
 from notewriter.results.table_file import Model, Options, TableFile, TableIndex, TableJudge
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.identity import config_hash

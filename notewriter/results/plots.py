@@ -1,13 +1,15 @@
 """The plots of an experiment's page, as SVG."""
 
+from collections.abc import Mapping
 from statistics import fmean
 
+from notewriter.artifacts.metrics import Interval
 from notewriter.artifacts.notes import Notes
 from notewriter.experiments.compared import BEST
 from notewriter.ground.records import Question
 from notewriter.ground.text import words_in
 from notewriter.pages import charts
-from notewriter.results.experiment import Experiment
+from notewriter.results.experiment import Experiment, Place
 from notewriter.results.measures import facts_curve, measure, score
 from notewriter.results.page import Plot
 
@@ -27,27 +29,31 @@ def plots_of(experiment: Experiment, notes: Notes) -> list[Plot]:
 def scores(experiment: Experiment, metric: str) -> str:
     """A score of every cell, a group for each set; empty if no cell has it."""
     label = measure(metric).label
-    groups: dict[str, list[charts.Dot]] = {title: [] for title in experiment.sets.values()}
-    for number, cell in enumerate(experiment.cells):
-        for of, title in experiment.sets.items():
-            if found := score(metric, list(experiment.runs[cell, of].values())):
-                mean = found.interval
-                groups[title].append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
+    found = {place: score(metric, list(runs.values())) for place, runs in experiment.runs.items()}
+    groups = _groups(experiment, {place: each.interval for place, each in found.items() if each})
     what = f"{label} by set and cell, with 95% intervals; the numbers are in the tables"
     return charts.intervals(what, groups, f"{label}: mean with its 95% interval") if any(groups.values()) else ""
 
 
 def gains(experiment: Experiment, metric: str) -> str:
-    """A score of every cell minus that of the best control, a group for each set; empty before any ran."""
+    """A score of every cell minus that of the best control, a group for each set with a gain; empty before any ran."""
     label, best = measure(metric).label, experiment.best_control(metric)
-    groups: dict[str, list[charts.Dot]] = {}
-    for of, title in experiment.sets.items():
-        for number, cell in enumerate(experiment.cells):
-            if each := experiment.gains[metric].get((cell, of)):
-                mean = each.found.interval
-                groups.setdefault(title, []).append(charts.Dot(cell, mean.mean, mean.low, mean.high, series=number))
+    found = _groups(experiment, {place: each.found.interval for place, each in experiment.gains[metric].items()})
+    groups = {title: dots for title, dots in found.items() if dots}
     what = f"{label}: every cell minus {best}, the best control, with 95% intervals"
     return charts.intervals(what, groups, f"{label}, minus that of {best}", sign="+") if groups else ""
+
+
+def _groups(experiment: Experiment, means: Mapping[Place, Interval]) -> dict[str, list[charts.Dot]]:
+    """A dot of every cell that has a mean, by the title of its set."""
+    return {
+        title: [
+            charts.Dot(cell, mean.mean, mean.low, mean.high, series=number)
+            for number, cell in enumerate(experiment.cells)
+            if (mean := means.get((cell, of)))
+        ]
+        for of, title in experiment.sets.items()
+    }
 
 
 def curves(experiment: Experiment) -> str:

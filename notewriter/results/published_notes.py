@@ -1,8 +1,9 @@
-"""The notes of an experiment, published in a file beside its page.
+"""The notes of an experiment, published in a file beside its page, and some of them side by side on it.
 
 Run folders go. What a page shows of notes can be computed again from the notes, their questions and their passages.
 """
 
+import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -12,11 +13,13 @@ from notewriter.artifacts.notes import Note, Notes, read_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation.controls import Reading
 from notewriter.evaluation.notes import names_subjects, note_scores
+from notewriter.ground.digests import drawn
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import without_surrogates
+from notewriter.pages.tables import MARKDOWN, Table
 from notewriter.results.experiment import Experiment, Place
-from notewriter.results.measures import by_question
+from notewriter.results.measures import by_question, measure
 from notewriter.results.runs import Run, Runs
 from notewriter.retrieval.passages import Passages
 from notewriter.rollouts.controls import facts_among
@@ -25,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 NONE = Notes([], [], {})
 """No notes yet."""
+
+QUESTIONS = 10
+"""How many questions' notes stand side by side."""
 
 RunPlace = tuple[str, str, int | None]
 """The row, the set and the seed of a run."""
@@ -177,3 +183,53 @@ def runs_of(notes: Notes) -> dict[Place, Runs]:
     for ((row, of, seed), family), of_run in predictions.items():
         runs[row, of][seed] = Run(Path(f"{row}, {of}, seed {seed}"), published=of_run, scored_by=family)
     return dict(runs)
+
+
+def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
+    """The section with the notes of some cells on the questions whose ids have the smallest hashes; empty without any.
+
+    The questions are of the first set that was not chosen on. Of a cell with seeds the first seed's note stands there.
+    """
+    metric = experiment.metrics[0]
+    written = [
+        (row, scores.get(metric))
+        for row, scores in zip(notes.rows, notes.scores, strict=True)
+        if row["cell"] in experiment.notes and row["set"] != experiment.chosen_on
+    ]
+    of = next((of for of in experiment.sets if any(row["set"] == of for row, _ in written)), "")
+    rows: dict[str, dict[str, tuple[Note, float | None]]] = {}
+    for row, value in written:
+        if row["set"] == of:
+            rows.setdefault(row["question_id"], {}).setdefault(row["cell"], (row, value))
+    parts = []
+    for id in drawn(rows, QUESTIONS):
+        row, _ = next(iter(rows[id].values()))
+        lines = [f"**{_escaped(row['question'])}** {_escaped(row['answers'][0] if row['answers'] else '')}", ""]
+        for cell in experiment.notes:
+            if cell in rows[id]:
+                row, value = rows[id][cell]
+                shown = "" if value is None else f" ({value:.{measure(metric).decimals}f})"
+                lines.append(f"- {_escaped(cell)}{shown}: {_escaped(row['note'])}")
+        parts.append("\n".join(lines))
+    if not parts:
+        return []
+    return [
+        f"On the {len(parts)} questions of {experiment.sets[of]} whose ids have the smallest SHA-256: "
+        f"the question, its gold answer, and the cells' notes, each with its score ({metric}), "
+        "of the first seed if there are several.",
+        *parts,
+    ]
+
+
+def questions_asked(experiment: Experiment, notes: Notes) -> Table:
+    """How many questions each set has, and a hash of their ids."""
+    rows = []
+    for of, title in experiment.sets.items():
+        ids = sorted({row["question_id"] for row in notes.rows if row["set"] == of})
+        if ids:
+            rows.append([title, str(len(ids)), hashlib.sha256("".join(f"{id}\n" for id in ids).encode()).hexdigest()])
+    return "SHA-256 of the ids in their order as text, each followed by a line break", ["set", "questions", "ids"], rows
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).translate(MARKDOWN)

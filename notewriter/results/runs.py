@@ -1,8 +1,8 @@
-"""A finished run as tables and pages read it: its folder, or what an experiment published of it."""
+"""A finished run as tables and pages read it, from its folder or published notes, and the cells of runs of a grid."""
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from markupsafe import Markup
@@ -95,8 +95,6 @@ class Run:
         Raises:
             UserError: the run's questions or index are no longer at hand.
         """
-        if self.published is not None:
-            return {id: each.scores for id, each in self.published.items()}
         return run_async(self._searched()) if self.read else {}
 
     @functools.cached_property
@@ -106,8 +104,6 @@ class Run:
         Raises:
             UserError: the run's questions or index are no longer at hand.
         """
-        if self.published is not None:
-            return {id: each.scores for id, each in self.published.items()}
         return {each.question.id: names_subjects(each.note, list(each.passages)) for each in self.read}
 
     async def _searched(self) -> dict[str, dict[str, float]]:
@@ -169,6 +165,32 @@ class Run:
 
 Runs = Mapping[int | None, Run]
 """Seed -> the run of a cell; the seed is None for a cell without seeds."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row's runs in a column of a grid: one evaluation run, or one of each seed or sample.
+
+    Attributes:
+        row: what tables call the row.
+        column: the set of questions.
+        folders: seed, or number of a sample -> the run's folder, whether it exists or not; None stands for no seed.
+        published: the runs that are read from published notes, and not from their folders.
+    """
+
+    row: str
+    column: str
+    folders: Mapping[int | None, Path]
+    published: Runs = field(default_factory=dict, kw_only=True)
+
+    @functools.cached_property
+    def runs(self) -> Runs:
+        """The finished runs."""
+        return {
+            seed: self.published.get(seed) or Run(folder)
+            for seed, folder in self.folders.items()
+            if seed in self.published or (folder / "metrics.json").is_file()
+        }
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

@@ -1,6 +1,6 @@
 """The sections of the report: the runs, scores, differences, notes without a model, costs, kinds of questions."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from notewriter.results.compare import Comparison, compare_uncorrected, correcte
 from notewriter.results.measures import headline, measured, shares
 from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
-from notewriter.results.tables import EXPLANATION, beside_table, comparison_table, named, sign
+from notewriter.results.tables import EXPLANATION, beside_table, comparison_table, mean_text, named, sign
 from notewriter.results.verdict import verdict
-from notewriter.results.without_a_model import against_constants, against_controls, corrected_scores
+from notewriter.results.without_a_model import Beside, beside
 
 KINDS = {"type": "Type", "hops": "Hops"}
 """Question metadata by which the score is broken down; a value such as `a | b` is of both kinds."""
@@ -48,40 +48,23 @@ class AgainstFirst(NamedTuple):
     comparison: Comparison
 
 
-class Beside(NamedTuple):
-    """A run beside what no model wrote: its notes, its answers, or the reason why they are not shown."""
-
-    notes: dict[str, Comparison]
-    answers: dict[str, Comparison]
-    reason: str = ""
-
-
 def sections_of(runs: Sequence[Run]) -> tuple[list[str], list[Section]]:
     """What the runs show in a sentence each, and the sections about them; the first is the baseline."""
     compared = differences(runs)
-    beside = [_beside(run) for run in runs]
+    # A run that was evaluated without `--controls` stands alone.
+    others = [beside([run]) if run.metrics.controls else Beside({}, {}) for run in runs]
     metric = metric_named(headline(runs) or "")
     kinds_table, costs_table = kinds(runs), stage_costs(runs)
     sections = [
         Section("runs", "Runs", [_overview(runs)], as_text=False, texts=7),
         Section("scores", "Scores", [scores(runs, compared), *interval_chart(runs)], beside=True),
         Section("differences", f"Differences from {runs[0].label}", _differences(compared, runs), beside=True),
-        Section("without", "Without a model", without_a_model(runs, beside)),
+        Section("without", "Without a model", without_a_model(runs, others)),
         Section("expenses", f"{metric.label} against cost and steps", expense_chart(runs), as_text=False),
         Section("kinds", "Kinds of questions", [kinds_table] if kinds_table[2] else [], as_text=False),
         Section("costs", "Costs by stage", [COSTS_TEXT, costs_table] if costs_table[2] else [], as_text=False),
     ]
-    return verdicts(runs, compared, beside), sections
-
-
-def _beside(run: Run) -> Beside:
-    """Empty for a run that was evaluated without `--controls`."""
-    if not run.metrics.controls:
-        return Beside({}, {})
-    try:
-        return Beside(corrected_scores(against_controls([run])), corrected_scores(against_constants([run])))
-    except UserError as error:
-        return Beside({}, {}, str(error))
+    return verdicts(runs, compared, others), sections
 
 
 def _overview(runs: Sequence[Run]) -> Table:
@@ -113,16 +96,14 @@ def differences(runs: Sequence[Run]) -> list[AgainstFirst]:
 
     p-values are corrected for the scores of all runs together, since these are read together.
     """
-    comparisons: list[Comparison] = []
-    reasons = []
+    found: list[AgainstFirst] = []
     for run in runs[1:]:
         try:
-            comparisons.append(compare_uncorrected(runs[:1], [run]))
-            reasons.append("")
+            found.append(AgainstFirst(run, "", compare_uncorrected(runs[:1], [run])))
         except UserError as error:
-            comparisons.append({})
-            reasons.append(str(error))
-    return [AgainstFirst(*each) for each in zip(runs[1:], reasons, corrected(comparisons), strict=True)]
+            found.append(AgainstFirst(run, str(error), {}))
+    together = corrected([each.comparison for each in found])
+    return [each._replace(comparison=comparison) for each, comparison in zip(found, together, strict=True)]
 
 
 def _differences(compared: Sequence[AgainstFirst], runs: Sequence[Run]) -> list[Part]:
@@ -142,23 +123,18 @@ def difference_table(difference: AgainstFirst, runs: Sequence[Run]) -> Table:
 
 def scores(runs: Sequence[Run], compared: Sequence[AgainstFirst]) -> Table:
     """A row for each score, with its intervals, and for each cost; on a page with signs of the differences."""
-    signs = {
-        (each.run.label, name): sign(name, paired) for each in compared for name, paired in each.comparison.items()
-    }
+    paired = [{}, *(each.comparison for each in compared)]
     rows: list[list[str]] = []
-    for metric in measured(runs):
-        cells = [
-            _score(run.metrics.metrics.get(metric), metric, signs.get((run.label, metric), Markup())) for run in runs
-        ]
-        rows.append([named(metric), *cells])
-        if any(bands := [_band(run, metric) for run in runs]):
+    for name in measured(runs):
+        signs = [sign(name, each[name]) if name in each else "" for each in paired]
+        found = (run.metrics.metrics.get(name) for run in runs)
+        rows.append([named(name), *(_score(each, name, mark) for each, mark in zip(found, signs, strict=True))])
+        if any(bands := [_band(run, name) for run in runs]):
             rows.append(["without a model", *bands])
-    for cost in COSTS:
-        texts = [f"{run.metrics.per_question[cost]:,.{metric_named(cost).decimals}f}" for run in runs]
-        cells = [
-            Marked(text, signs.get((run.label, cost), Markup()) + text) for run, text in zip(runs, texts, strict=True)
-        ]
-        rows.append([named(cost), *cells])
+    for name in COSTS:
+        signs = [sign(name, each[name]) if name in each else Markup() for each in paired]
+        texts = [mean_text(name, run.metrics.per_question[name]) for run in runs]
+        rows.append([named(name), *(Marked(text, mark + text) for text, mark in zip(texts, signs, strict=True))])
     caption = "Scores with 95% bootstrap intervals, and mean costs a question"
     return caption, ["", *(run.name for run in runs)], rows
 
@@ -218,20 +194,15 @@ def kinds(runs: Sequence[Run]) -> Table:
     metric = headline(runs)
     rows: list[list[str]] = []
     for key, title in KINDS.items():
-        values: list[dict[str, list[float]]] = []
-        for run in runs:
-            by_kind: dict[str, list[float]] = {}
-            for prediction in run.predictions.values():
-                if metric in prediction.scores:
-                    for kind in _kinds_of(prediction, key):
-                        by_kind.setdefault(kind, []).append(prediction.scores[metric])
-            values.append(by_kind)
-        most: Counter[str] = Counter()
-        for by_kind in values:
-            most |= Counter({kind: len(scores) for kind, scores in by_kind.items()})
-        for kind in sorted(kind for kind, _ in most.most_common(MOST_KINDS)):
-            cells = [_score(bootstrap_interval(each[kind]) if kind in each else None) for each in values]
-            rows.append([f"{title}: {kind}", str(most[kind]), *cells])
+        values: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
+        for number, run in enumerate(runs):
+            for each in run.predictions.values():
+                for kind in _kinds_of(each, key) if metric in each.scores else ():
+                    values[kind][number].append(each.scores[metric])
+        most = Counter({kind: max(map(len, of_runs)) for kind, of_runs in values.items()}).most_common(MOST_KINDS)
+        for kind, count in sorted(most):
+            cells = [_score(bootstrap_interval(each) if each else None) for each in values[kind]]
+            rows.append([f"{title}: {kind}", str(count), *cells])
     caption = f"{metric_named(metric).label} by kind of question" if metric else ""
     return caption, ["", "Questions", *(run.name for run in runs)], rows
 

@@ -18,8 +18,8 @@ published beside the page with its scores: `--from_notes` writes the page again 
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,6 +33,7 @@ from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, given, parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import names_of
 from notewriter.models.client import Endpoint
 from notewriter.models.connection import read_key
 from notewriter.pages.tables import aligned
@@ -106,28 +107,16 @@ class PaperArguments:
 def main(argv: list[str]) -> None:
     """Write the table or the page, or say what it takes."""
     options = ["--file", *argv] if argv and not argv[0].startswith("-") else argv
-    kinds = (
-        TableArguments,
-        PaperArguments,
-        Substitutes,
-        ExperimentArguments,
-        ResumeArguments,
-        DryRunArguments,
+    of_papers = [PaperArguments, Substitutes, ResumeArguments]
+    kinds = [TableArguments, *of_papers, ExperimentArguments, DryRunArguments]
+    arguments, paper, substitutes, resume, own, dry = parse(
+        kinds, options, prog="notewriter table", description=__doc__
     )
-    arguments, paper, substitutes, own, resume, dry = parse(
-        list(kinds), options, prog="notewriter table", description=__doc__
-    )
-    is_experiment = "runs" in read_file(Path(arguments.file), "check the path of the table")
-    of_papers = [option.name for kind in (PaperArguments, Substitutes, ResumeArguments) for option in fields(kind)]
-    if is_experiment:
-        _refuse(options, of_papers, f"{arguments.file} is an experiment, not a paper's table")
+    if "runs" in read_file(Path(arguments.file), "check the path of the table"):
+        _refuse(options, names_of(*of_papers), f"{arguments.file} is an experiment, not a paper's table")
         _experiment(arguments, own, dry, ["notewriter", "table", *argv])
     else:
-        _refuse(
-            options,
-            [each.name for each in fields(ExperimentArguments)],
-            f"{arguments.file} is a paper's table",
-        )
+        _refuse(options, names_of(ExperimentArguments), f"{arguments.file} is a paper's table")
         if arguments.make:
             _refuse(options, ["page", "gpus", "retry_errors"], "--make does every step, each on what it needs")
         else:
@@ -136,9 +125,9 @@ def main(argv: list[str]) -> None:
         _paper(arguments, paper, substitutes, resume, dry, command)
 
 
-def _refuse(options: Sequence[str], names: Sequence[str], why: str) -> None:
+def _refuse(options: Sequence[str], names: Collection[str], why: str) -> None:
     """Refuse options that would do nothing."""
-    if without_use := [name for name in names if name in given(options)]:
+    if without_use := [name for name in given(options) if name in names]:
         raise UserError(f"--{without_use[0]} has no effect: {why}")
 
 

@@ -2,16 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import CEILING, OTHER, Scores, constant_scores, control_scores
 from notewriter.evaluation.notes import ANSWER, FACTS, WORDS
 from notewriter.ground.errors import UserError
-from notewriter.results.compare import Comparison, Paired, compare_scores, corrected
+from notewriter.results.compare import ByQuestion, Comparison, compared, corrected
 from notewriter.results.runs import Run
 
-ByQuestion = Mapping[str, Mapping[str, float]]
-"""Question id -> measure -> value."""
+
+class Beside(NamedTuple):
+    """Runs beside what no model wrote, by control or constant answer, or the reason why their notes are not."""
+
+    notes: dict[str, Comparison]
+    answers: dict[str, Comparison]
+    reason: str = ""
+
+
+def beside(runs: Sequence[Run]) -> Beside:
+    """Runs, which are one configuration under several seeds, beside controls and constants, p-values corrected."""
+    answers: dict[str, Comparison] = {}
+    try:
+        answers = corrected_scores(against_constants(runs))
+        return Beside(corrected_scores(against_controls(runs)), answers)
+    except UserError as error:
+        return Beside({}, answers, str(error))
 
 
 def against_controls(runs: Sequence[Run]) -> dict[str, Comparison]:
@@ -57,13 +73,6 @@ def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]
     """Comparisons with controls, their p-values corrected for all scores of which one direction is better."""
     scores = [{n: each for n, each in of.items() if metric_named(n).better is not None} for of in against.values()]
     return {name: {**against[name], **of} for name, of in zip(against, corrected(scores), strict=True)}
-
-
-def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:
-    """A metric on two sides of runs, on the questions of which all have it; None if there is none."""
-    shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
-    sides = ([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
-    return compare_scores(*sides) if shared else None
 
 
 def highest(means: Mapping[str, float]) -> str:

@@ -32,12 +32,12 @@ from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
 from notewriter.pages import charts
 from notewriter.pages.tables import Table
-from notewriter.results.compare import Comparison, corrected
+from notewriter.results.compare import ByQuestion, Comparison, compared, corrected
 from notewriter.results.measures import CURVE, HEADS, facts_curve
 from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import comparison_table
-from notewriter.results.without_a_model import ByQuestion, compared, highest_control
+from notewriter.results.without_a_model import highest_control
 from notewriter.retrieval.chain import Part as Searched
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.controls import REGRESSION

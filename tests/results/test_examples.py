@@ -2,8 +2,7 @@
 
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.ground.digests import drawn
-from notewriter.results.compare_runs import main
-from notewriter.results.examples import examples
+from notewriter.results.compare_runs import examples, main
 from notewriter.results.runs import Run
 
 

@@ -1,7 +1,6 @@
 """A cell has the runs of its seeds that have finished, from their folders or from what was published of them."""
 
-from notewriter.results.grid import Cell
-from notewriter.results.runs import Run
+from notewriter.results.runs import Cell, Run
 
 
 def test_the_runs_of_a_cell_are_those_that_have_finished(tmp_path, write_run):
