@@ -144,23 +144,21 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
     families = FAMILIES.installed() if set(compared.metrics) - METRICS.keys() else []
     scores = {*METRICS, *(metric.name for family in families for metric in family.metrics)}
     _check_names(place, "metrics", compared.metrics, scores, "; those of a file of yours need --plugins FILE:OBJECT")
-    for test in compared.primary:
-        first, second = test.compare
-        if first == BEST and not (compared.controls and compared.chosen_on):
-            raise UserError(f"{place}: primary: {BEST!r} needs controls, and chosen_on, one of the sets")
-        _check_names(place, "primary", [second, *([] if first == BEST else [first])], compared.cells)
-        _check_names(place, "primary", [test.metric], compared.metrics)
-        _check_names(place, "primary", test.sets, compared.sets)
-    _check_names(place, "against", compared.against, compared.metrics)
-    rows = {
-        "compare": [row for pair in compared.compare for row in pair],
-        "curves": [row for curve in compared.curves.values() for _, row in curve],
-        "controls": compared.controls,
-        "notes": compared.notes,
-    }
-    for key, names in rows.items():
-        _check_names(place, key, names, compared.cells)
-    _check_names(place, "chosen_on", filter(None, [compared.chosen_on]), compared.sets)
+    firsts = [test.compare[0] for test in compared.primary]
+    if BEST in firsts and not (compared.controls and compared.chosen_on):
+        raise UserError(f"{place}: primary: {BEST!r} needs controls, and chosen_on, one of the sets")
+    for key, names, known in (
+        ("primary", [*filter(BEST.__ne__, firsts), *(test.compare[1] for test in compared.primary)], compared.cells),
+        ("primary", [test.metric for test in compared.primary], compared.metrics),
+        ("primary", [of for test in compared.primary for of in test.sets], compared.sets),
+        ("against", compared.against, compared.metrics),
+        ("compare", [row for pair in compared.compare for row in pair], compared.cells),
+        ("curves", [row for curve in compared.curves.values() for _, row in curve], compared.cells),
+        ("controls", compared.controls, compared.cells),
+        ("notes", compared.notes, compared.cells),
+        ("chosen_on", [compared.chosen_on] if compared.chosen_on else [], compared.sets),
+    ):
+        _check_names(place, key, names, known)
     for row, path in compared.cells.items():
         here = f"{place}: cells: {row}"
         filled(path, {**variables, "set": "", "seed": 0}, here)

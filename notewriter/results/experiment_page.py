@@ -25,7 +25,7 @@ from notewriter.pages.tables import Table
 from notewriter.results.compare import Difference, difference, p_value_text, paired
 from notewriter.results.experiment import Experiment, Place
 from notewriter.results.measures import Wanted, all_questions, measure, score
-from notewriter.results.origins import NOT_RUN, evaluation_costs, origins_of, overlaps, training_costs
+from notewriter.results.origins import evaluation_costs, origins_of, overlaps, training_costs
 from notewriter.results.page import Part, Section, as_markdown, write_markdown
 from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
@@ -42,6 +42,8 @@ from notewriter.results.published_notes import (
 from notewriter.results.runs import Runs
 from notewriter.results.tables import comparison_table, grid_table
 from notewriter.results.without_a_model import against_controls, corrected_scores
+
+NOT_RUN = "not run"
 
 NO_SCORE = "–"
 """Of a run that has no such score, as without notes."""

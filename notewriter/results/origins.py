@@ -14,8 +14,6 @@ from notewriter.artifacts.run_record import read_run_record
 from notewriter.artifacts.training_record import TrainingRecord, read_training_record
 from notewriter.pages.tables import Table
 
-NOT_RUN = "not run"
-
 
 @dataclass
 class Origins:
@@ -94,7 +92,7 @@ def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
     rows = []
     for cell, seeds in origins.items():
         spent = [[*_sums(map(_training_cost, each.trainings), 4), *_rollout_tokens(each)] for each in seeds]
-        rows.append([cell, *(map(_mean, zip(*spent, strict=True)) if spent else [NOT_RUN] * 6)])
+        rows.append([cell, *map(_mean, zip(*spent, strict=True))])
     return "Training and rollouts", header, rows
 
 
@@ -114,9 +112,6 @@ def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:
     """Cell -> its evaluation runs: calls, tokens and seconds per question."""
     rows = []
     for cell, folders in runs.items():
-        if not folders:
-            rows.append([cell, *[NOT_RUN] * 4])
-            continue
         metrics = [read_metrics(run / "metrics.json") for run in folders]
         asked = sum(each.questions for each in metrics)
         costs = [costs for run in folders if (costs := read_costs(run / "costs.json"))]

@@ -179,10 +179,15 @@ class PaperTable:
             UserError: a pattern fits no cell.
         """
         for pattern in patterns:
-            if not any(fnmatchcase(cell.name, pattern) for cell in self.cells):
+            if not self.fitting([pattern]):
                 names = ", ".join(cell.name for cell in self.cells[:3])
                 raise UserError(f"--cells {pattern}: fits no cell of {self.path}; its cells are named like {names}")
-        return [cell for cell in self.cells if not patterns or any(fnmatchcase(cell.name, each) for each in patterns)]
+        fitting = self.fitting(patterns or ["*"])
+        return [cell for cell in self.cells if cell.name in fitting]
+
+    def fitting(self, patterns: Sequence[str]) -> set[str]:
+        """The names of the cells that a pattern fits."""
+        return {cell.name for cell in self.cells if any(fnmatchcase(cell.name, each) for each in patterns)}
 
     @functools.cached_property
     def cells(self) -> list[Evaluated]:
@@ -351,9 +356,7 @@ def roles_of(options: Options) -> dict[str, Options]:
 def indexes_of(options: Options) -> list[str]:
     """The folders of the indexes that an evaluation searches."""
     parts = options.get("retriever") or [{"index": folder} for folder in options.get("index") or []]
-    return [
-        str(part[kind]) for part in parts for kind in ("index", "documents") if isinstance(part, dict) and kind in part
-    ]
+    return [str(part[kind]) for part in parts for kind in ("index", "documents") if kind in part]
 
 
 @functools.cache

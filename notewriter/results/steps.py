@@ -9,7 +9,6 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,7 @@ class EstimatedRun:
     @property
     def run(self) -> dict[str, Any]:
         """The entry of a pipeline's file. Slurm ends a job after twice the estimated hours."""
-        needs = {name: getattr(self.needs, name) for name in ("cpus", "memory_gb", "gpus")}
-        needs["hours"] = max(1, math.ceil(2 * self.hours)) if self.hours else None
+        needs = vars(self.needs) | {"nodes": None, "hours": self.hours and max(1, math.ceil(2 * self.hours))}
         entry = {
             "title": self.title,
             "command": shlex.join(self.command),
@@ -338,17 +336,19 @@ def _passages(table: PaperTable, name: str) -> int:
     return PUBLISHED[name].documents
 
 
+def _command(name: str, options: Mapping[str, object]) -> list[str]:
+    """A command with the options that are given."""
+    given = ((f"--{option}", str(value)) for option, value in options.items() if value is not None)
+    return ["notewriter", name, *(word for each in given for word in each)]
+
+
 def _corpus(table: PaperTable, name: str) -> EstimatedRun:
     corpus, folder = table.file.corpora[name], f"{table.corpora_folder}/{name}"
     words = _passages(table, name) * corpus.words
-    command = ["notewriter", "corpus", "--source", corpus.source or name]
-    if corpus.dataset:
-        command += ["--dataset", corpus.dataset]
-    given = {"--path": corpus.path, "--split": corpus.split, "--size": corpus.size, "--tokenizer": corpus.tokenizer}
-    command += [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    options = {key: getattr(corpus, key) for key in ("dataset", "path", "split", "size", "tokenizer")}
     return EstimatedRun(
         title=f"make corpus {name}",
-        command=[*command, "--output_dir", folder],
+        command=_command("corpus", {"source": corpus.source or name, **options, "output_dir": folder}),
         after=[step.title for step in _source(table, name)],
         # The user's own documents may be others by now, as the command can tell.
         result=[] if corpus.path else [f"{folder}/manifest.json"],
@@ -370,21 +370,17 @@ def _index(table: PaperTable, folder: str) -> EstimatedRun:
     corpus = table.file.corpora[index.corpus]
     passages, words = _passages(table, index.corpus), corpus.words
     path = corpus.path if corpus.is_made else f"{table.corpora_folder}/{index.corpus}/corpus.jsonl"
-    command = ["notewriter", "index", "--path", str(path), "--index", folder]
+    options = {"path": path, "index": folder, "encoder": index.encoder}
     after = [] if corpus.is_made else [f"make corpus {index.corpus}"]
     if index.encoder is None:
         needs = Needs(cpus=2, memory_gb=math.ceil(1 + passages * BM25_GB))
         hours, disk = passages * words * BM25_SECONDS / 3600, passages * words * BM25_BYTES
     else:
-        command += ["--encoder", index.encoder]
-        if index.query_prompt is not None:
-            command += ["--query_prompt", index.query_prompt]
-        if is_hub_id(index.encoder):
-            after.append(f"fetch model {index.encoder}")
+        options |= {"query_prompt": index.query_prompt, "vectors": index.vectors}
+        after += [f"fetch model {index.encoder}"] if is_hub_id(index.encoder) else []
+        after += [f"fetch index {index.vectors}"] if index.vectors else []
         disk = passages * (VECTOR_BYTES + words * TEXT_BYTES)
         if index.vectors:
-            command += ["--vectors", index.vectors]
-            after.append(f"fetch index {index.vectors}")
             needs, hours = Needs(cpus=4, memory_gb=16), disk / COPIED_A_SECOND / 3600
         else:
             place = f"{table.path}: indexes: {folder}"
@@ -394,7 +390,7 @@ def _index(table: PaperTable, folder: str) -> EstimatedRun:
             hours /= needs.gpus
     return EstimatedRun(
         title=_index_title(table, folder),
-        command=command,
+        command=_command("index", options),
         after=after,
         result=[] if corpus.path else [f"{folder}/manifest.json"],
         needs=needs,
@@ -435,19 +431,11 @@ def _selection(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
     """The option that selects these cells of a table, by a pattern for each model and, if it must be, benchmark."""
     patterns: list[str] = []
     for model in dict.fromkeys(cell.model for cell in cells):
-        patterns += _patterns(table, [cell for cell in cells if cell.model == model])
+        names = {cell.name: cell.column for cell in cells if cell.model == model}
+        by_benchmark = [f"{benchmark}/*/{model}" for benchmark in dict.fromkeys(names.values())]
+        choices = ([f"*/{model}"], by_benchmark)
+        patterns += next((each for each in choices if table.fitting(each) == names.keys()), names)
     return ["--cells", *patterns] if len(cells) < len(table.cells) else []
-
-
-def _patterns(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
-    names = [cell.name for cell in cells]
-    everywhere = [f"*/{cells[0].model}"]
-    by_benchmark = [f"{benchmark}/*/{cells[0].model}" for benchmark in dict.fromkeys(cell.column for cell in cells)]
-    for patterns in (everywhere, by_benchmark):
-        found = [cell.name for cell in table.cells if any(fnmatchcase(cell.name, each) for each in patterns)]
-        if found and set(found) == set(names):
-            return patterns
-    return names
 
 
 def plan(steps: Sequence[EstimatedRun]) -> Table:

@@ -97,18 +97,17 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     """
     names = list(dict.fromkeys(name for comparison in against.values() for name in comparison))
     scores = [name for name in names if metric_named(name).better is not None]
-    header = [""]
-    for name in names:
-        header += [name, f"{label} minus it [95% interval]", "p"] if name in scores else [name]
-    rows: list[list[str]] = []
-    for control, comparison in against.items():
-        row: list[str] = [control]
-        for name in names:
-            each = comparison.get(name)
-            if each and name in scores:
-                p_value = p_value_text(name, each.p_value, each.at_floor)
-                row += [mean_text(name, each.before), difference_text(name, each), p_value]
-            else:
-                row += [mean_text(name, each.before) if each else "", *([""] * 2 if name in scores else [])]
-        rows.append(row)
+    heads = ["", f"{label} minus it [95% interval]", "p"]
+
+    def texts(name: str, each: Paired | None) -> list[str]:
+        if each is None or name not in scores:
+            return [mean_text(name, each.before) if each else ""] + [""] * (2 if name in scores else 0)
+        p_value = p_value_text(name, each.p_value, each.at_floor)
+        return [mean_text(name, each.before), difference_text(name, each), p_value]
+
+    header = ["", *(head or name for name in names for head in heads[: 3 if name in scores else 1])]
+    rows = [
+        [control, *(text for name in names for text in texts(name, comparison.get(name)))]
+        for control, comparison in against.items()
+    ]
     return caption, header, rows

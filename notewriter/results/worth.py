@@ -24,7 +24,16 @@ from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, scores_of, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
-from notewriter.evaluation.notes import ANSWER, FACTS, WHOLE_FACTS, names_subjects, note_worth
+from notewriter.evaluation.notes import (
+    ANSWER,
+    DENSITY,
+    FACTS,
+    NAMED,
+    STANDS_ALONE,
+    WHOLE_FACTS,
+    names_subjects,
+    note_worth,
+)
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.text import is_yes_no
@@ -53,6 +62,10 @@ CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
 COMPARED = (f"{FACTS}_40", WHOLE_FACTS, f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
 """The measures by which a run's notes are compared with the best control."""
+
+
+EXPLAINED = (FACTS, WHOLE_FACTS, ANSWER, DENSITY, STANDS_ALONE, NAMED)
+"""The measures whose meanings the section says; those within other numbers of words follow from them."""
 
 
 @dataclass
@@ -285,11 +298,8 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
         "interval that excludes zero; p is corrected for all rows of the table (Holm). Neither speaks of other "
         "trainings of the same model.",
         f"Controls: {rules}.",
-        "Facts: the share of the supporting facts' words in the note, in all and in its first 20, 40 and 80 words, of "
-        "controls too at no more words than the note. Whole facts: the share of those among the passages that stand "
-        "word for word in its first 40 words. Answer: whether it holds a gold answer. Density: the share of its "
-        "words that are words of the facts. Stands alone: whether its first sentence names what it is about; named: "
-        "the share of its sentences that do."
+        " ".join(f"{HEADS[name].capitalize()}: {metric_named(name).meaning}" for name in EXPLAINED)
+        + " Within 20, 40 and 80 words: in the note's first ones; a control has no more words than the note."
         + (found_next if arguments.further else "")
         + " Likelihood, where a reader is named: how much likelier the note makes the gold answer, in nats per token.",
     ]
