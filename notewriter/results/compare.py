@@ -109,9 +109,9 @@ def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparis
         folders = " and ".join(str(run.folder) for run in runs)
         raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
 
-    sides = [[{id: _numbers(run.predictions[id]) for id in shared} for run in side] for side in (before, after)]
+    left, right = ([{id: _numbers(run.predictions[id]) for id in shared} for run in side] for side in (before, after))
     scores = dict.fromkeys(name for id in shared for name in runs[0].predictions[id].scores)
-    found = {name: compared(*sides, name) for name in (*scores, *COSTS)}
+    found = {name: compared(left, right, name) for name in (*scores, *COSTS)}
     return {name: paired for name, paired in found.items() if paired}
 
 

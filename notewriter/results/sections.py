@@ -126,7 +126,7 @@ def scores(runs: Sequence[Run], compared: Sequence[AgainstFirst]) -> Table:
     paired = [{}, *(each.comparison for each in compared)]
     rows: list[list[str]] = []
     for name in measured(runs):
-        signs = [sign(name, each[name]) if name in each else "" for each in paired]
+        signs = [sign(name, each[name]) if name in each else Markup() for each in paired]
         found = (run.metrics.metrics.get(name) for run in runs)
         rows.append([named(name), *(_score(each, name, mark) for each, mark in zip(found, signs, strict=True))])
         if any(bands := [_band(run, name) for run in runs]):
@@ -191,7 +191,7 @@ def without_a_model(runs: Sequence[Run], beside: Sequence[Beside]) -> list[Part]
 
 def kinds(runs: Sequence[Run]) -> Table:
     """The headline score broken down by kind of question; no row without kinds."""
-    metric = headline(runs)
+    metric = headline(runs) or ""
     rows: list[list[str]] = []
     for key, title in KINDS.items():
         values: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
