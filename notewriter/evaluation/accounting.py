@@ -26,14 +26,14 @@ METRICS = tuple(
 """Names of what a question cost."""
 
 
-class Tally(NamedTuple):
+class StageCalls(NamedTuple):
     """Sums over the calls of a stage, and when each of them began and ended, as far as that is known."""
 
     sums: StageCosts
     spans: list[tuple[float, float]]
 
 
-Calls = dict[tuple[str, str], Tally]
+Calls = dict[tuple[str, str], StageCalls]
 """Stage and role -> their calls."""
 
 
@@ -61,7 +61,7 @@ def run_costs(traces: Iterable[Trace], predictions: Iterable[Prediction], prices
 
 def add_call(calls: Calls, stage: str, role: str, call: Completion | Judgement) -> None:
     """Add a call, or all calls of a judgement, to those of their stage and role."""
-    sums, spans = calls.setdefault((stage, role), Tally(StageCosts(0, 0, 0, 0, 0.0), []))
+    sums, spans = calls.setdefault((stage, role), StageCalls(StageCosts(0, 0, 0, 0, 0.0), []))
     sums.calls += 1
     sums.prompt_tokens += call.prompt_tokens
     sums.cached_tokens += call.cached_tokens
@@ -71,7 +71,7 @@ def add_call(calls: Calls, stage: str, role: str, call: Completion | Judgement) 
         spans.append((call.ended - call.seconds, call.ended))
 
 
-def wall_seconds(tallies: Sequence[Tally]) -> float | None:
+def wall_seconds(tallies: Sequence[StageCalls]) -> float | None:
     """The time in which at least one call was under way; None where it is unknown of one of them."""
     spans = sorted(span for tally in tallies for span in tally.spans)
     if not spans or len(spans) < sum(tally.sums.calls for tally in tallies):

@@ -14,7 +14,7 @@ from notewriter.artifacts.metrics import Metrics
 from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import STATE, checkpoints_of
-from notewriter.models.roles import ModelArguments
+from notewriter.models.roles import ModelArguments, policies_in
 
 BEST = best_checkpoint.NAME
 
@@ -42,9 +42,7 @@ def find(run: Path, models: ModelArguments) -> dict[int, Path]:
     Raises:
         UserError: there are none, or `models` names another model to evaluate.
     """
-    given = [name for name in ("serve", "base_url") if getattr(models, name)]
-    given += ["models: policy"] if "policy" in models.models else []
-    if given:
+    if given := policies_in(models):
         raise UserError(f"both checkpoints and {given[0]} are set; give only one of them")
     paths = checkpoints_of(run)
     if not paths:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from safetensors import safe_open
 
 from notewriter.artifacts import run_record, statistics
-from notewriter.experiments.run import Pipeline, Run, program
+from notewriter.experiments.run import Pipeline, PipelineRun, program
 from notewriter.ground import jsonl
 from notewriter.ground.config import given, without_options
 from notewriter.ground.errors import UserError
@@ -143,7 +143,7 @@ class _Forecaster:
     named: dict[str, str] = field(default_factory=dict)
     served: str | None = None
 
-    def cost(self, run: Run) -> Cost:
+    def cost(self, run: PipelineRun) -> Cost:
         """What a run takes."""
         argv = run.argv()
         before, self.served = self.served, run.serve
@@ -178,7 +178,7 @@ class _Forecaster:
         scale = {"k": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
         return Cost(gigabytes=float(size[1]) * scale.get(size[2], 1e-9) if size else 0.0, said=["to download"])
 
-    def _asked(self, run: Run) -> Cost:
+    def _asked(self, run: PipelineRun) -> Cost:
         """Of a run that asks a model: its own dry run, and for pairs those that no model is needed for."""
         argv, model = run.argv(), self._model(run.serve)
         output = Path(given(argv)["output_dir"])

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from notewriter.experiments.run import Pipeline, Run, program, training_of
+from notewriter.experiments.run import Pipeline, PipelineRun, program, training_of
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.serve_options import runs_on_cpu
@@ -121,9 +121,9 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
     stopping = threading.Event()
     outputs: dict[str, str] = {}
     failures: list[UserError] = []
-    working: dict[Future[None], list[Run]] = {}
+    working: dict[Future[None], list[PipelineRun]] = {}
 
-    def is_ready(members: list[Run]) -> bool:
+    def is_ready(members: list[PipelineRun]) -> bool:
         ahead = [run for others in (*waiting, *working.values()) if others is not members for run in others]
         return not any(each in ahead for run in members for each in pipeline.before(run))
 
@@ -153,7 +153,7 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
 
 def _work(
     pipeline: Pipeline,
-    members: Sequence[Run],
+    members: Sequence[PipelineRun],
     at_once: int,
     outputs: dict[str, str],
     failures: list[UserError],
@@ -201,7 +201,7 @@ def _width(pipeline: Pipeline) -> int:
     return max(28, *(len(run.title) + 1 for run in pipeline.runs))
 
 
-def _by_server(runs: Sequence[Run]) -> list[list[Run]]:
+def _by_server(runs: Sequence[PipelineRun]) -> list[list[PipelineRun]]:
     """Consecutive runs grouped by the server that they ask; those that ask none stand by themselves."""
     keys = [
         (run.serve, repr(sorted(run.serve_options().items())), run.replicas()) if run.serve else (run.title,)
@@ -211,7 +211,7 @@ def _by_server(runs: Sequence[Run]) -> list[list[Run]]:
     return [[run for _, run in members] for _, members in itertools.groupby(pairs, key=lambda pair: pair[0])]
 
 
-def _start_server(run: Run, servers: Kept, log: Path, beside: Mapping[str, Any] | None = None) -> None:
+def _start_server(run: PipelineRun, servers: Kept, log: Path, beside: Mapping[str, Any] | None = None) -> None:
     """Start the server that a run shares with its neighbours, unless it is up."""
     assert run.serve is not None
     wanted = Wanted(run.serve, run.serve_options(), run.replicas())
@@ -223,7 +223,7 @@ def _headline(output: str) -> str:
     return next((line for line in output.splitlines() if not line.startswith(("[", "|", "{"))), "")
 
 
-def _run(run: Run, log: Path, servers: Kept, stopping: threading.Event | None = None) -> str:
+def _run(run: PipelineRun, log: Path, servers: Kept, stopping: threading.Event | None = None) -> str:
     """Do a run with its output in `log`, keeping its server alive; returns its standard output.
 
     With others beside it, `stopping` ends it, and no bar is shown.

@@ -83,7 +83,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Run:
+class PipelineRun:
     """A command with a title.
 
     Attributes:
@@ -200,7 +200,7 @@ class Pipeline:
     """
 
     output_dir: Text
-    runs: list[Run]
+    runs: list[PipelineRun]
     variables: dict[str, Value] = field(default_factory=dict)
     report: Text | None = None
     results: Compared | None = None
@@ -211,11 +211,11 @@ class Pipeline:
         """The folder of the runs' logs."""
         return Path(self.output_dir) / "logs"
 
-    def log(self, run: Run) -> Path:
+    def log(self, run: PipelineRun) -> Path:
         """The log of a run."""
         return self.logs / f"{self.runs.index(run) + 1:02}-{run.slug}.log"
 
-    def before(self, run: Run) -> list[Run]:
+    def before(self, run: PipelineRun) -> list[PipelineRun]:
         """The runs that must have succeeded before a run starts."""
         if run.after is None:
             number = self.runs.index(run)
@@ -254,7 +254,7 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     variables["pipeline"] = f"{{% raw %}}{shlex.join(again)}{{% endraw %}}"
     entries = repeated(file.runs, variables, f"{path}: runs")
-    runs: list[Run] = []
+    runs: list[PipelineRun] = []
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
         runs.append(_run(entry, scope, place))
         _check(runs[-1], [each.title for each in runs[:-1]], place)
@@ -273,7 +273,7 @@ def gpu_gib() -> int:
     return round(gpus[0].memory / 2**30) if gpus else 0
 
 
-def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
+def _run(entry: dict[str, Any], variables: Variables, place: str) -> PipelineRun:
     """A run from its entry in a file."""
     if "shards" in entry:
         script = SLURM / "run.sbatch"
@@ -282,14 +282,14 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> Run:
             f"sbatch --array=1-{entry['shards']} {script} COMMAND"
         )
     needs = entry.pop("needs", {})
-    check_mapping(entry, Run, place)
+    check_mapping(entry, PipelineRun, place)
     typed.read(needs, dict[str, Any], f"{place}: needs")
     needs = {key: _number(value) for key, value in filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")
     command = shlex.join(words(entry.pop("command"), variables, f"{place}: command"))
     others = {key: filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
     # A variable may leave a run without a server.
-    return Run(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
+    return PipelineRun(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
 
 
 def _number(value: Any) -> Any:
@@ -300,7 +300,7 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _check(run: Run, titles: Sequence[str], place: str) -> None:
+def _check(run: PipelineRun, titles: Sequence[str], place: str) -> None:
     """Check a run against the titles of those before it."""
     if run.title in titles:
         raise UserError(f"{place}: title {run.title!r} is given twice; rename one of the runs")

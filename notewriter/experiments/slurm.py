@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notewriter.experiments.here import ENDED_WELL, last_error, last_line
-from notewriter.experiments.run import Needs, Pipeline, Run, training_of
+from notewriter.experiments.run import Needs, Pipeline, PipelineRun, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import given
 from notewriter.ground.errors import UserError
@@ -102,7 +102,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     return "".join(lines)
 
 
-def sbatch(pipeline: Pipeline, run: Run, after: Sequence[str], settings: Mapping[str, str]) -> list[str]:
+def sbatch(pipeline: Pipeline, run: PipelineRun, after: Sequence[str], settings: Mapping[str, str]) -> list[str]:
     """The command that submits a run, to start after the jobs `after`.
 
     `settings` are those of the cluster (`SETTINGS`).
@@ -136,7 +136,7 @@ def sbatch(pipeline: Pipeline, run: Run, after: Sequence[str], settings: Mapping
     return [*command, str(script), *arguments]
 
 
-def _limit(run: Run, hours: float, script: Path) -> int:
+def _limit(run: PipelineRun, hours: float, script: Path) -> int:
     """The time limit of a job in minutes.
 
     Raises:
@@ -151,7 +151,7 @@ def _limit(run: Run, hours: float, script: Path) -> int:
     return minutes
 
 
-def _check_processes(run: Run, launch_file: str, training: Sequence[str]) -> None:
+def _check_processes(run: PipelineRun, launch_file: str, training: Sequence[str]) -> None:
     """Check that a training's batch divides among its GPUs, and that under ZeRO it goes on with as many as it began.
 
     Raises:
@@ -192,16 +192,16 @@ def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> li
     return [*options, *([f"--cpus-per-task={cpus}"] if cpus else []), f"--mem={memory}G"]
 
 
-class State(NamedTuple):
+class RunState(NamedTuple):
     """The state of a pipeline's run: in words, its jobs in the order of their submission, and its log."""
 
-    run: Run
+    run: PipelineRun
     state: str
     jobs: list[str]
     log: Path
 
 
-def states(pipeline: Pipeline) -> Iterator[State]:
+def states(pipeline: Pipeline) -> Iterator[RunState]:
     """The state of each run, by its result, its jobs in the queue and its log."""
     jobs = _read_jobs(pipeline)
     queue = _queue() if jobs and shutil.which("squeue") else {}
@@ -221,7 +221,7 @@ def states(pipeline: Pipeline) -> Iterator[State]:
             state = f"failed: {error}" if error else ended
         elif mine:
             state = "cancelled before it started"
-        yield State(run, state, mine, log)
+        yield RunState(run, state, mine, log)
 
 
 def status(pipeline: Pipeline) -> str:

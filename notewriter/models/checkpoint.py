@@ -217,9 +217,9 @@ def is_hub_id(name: str) -> bool:
     return bool(re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name)) and owner not in LOCAL_FOLDERS and not Path(owner).is_dir()
 
 
-def checkpoints_of(run: Path, having: str = STATE) -> dict[int, Path]:
-    """The checkpoints of a training run that have such a file, by step; by default those that are complete."""
-    steps = {path.parent: path.parent.name.removeprefix("checkpoint-") for path in run.glob(f"checkpoint-*/{having}")}
+def checkpoints_of(run: Path) -> dict[int, Path]:
+    """The complete checkpoints of a training run, by step."""
+    steps = {path.parent: path.parent.name.removeprefix("checkpoint-") for path in run.glob(f"checkpoint-*/{STATE}")}
     return dict(sorted((int(step), folder) for folder, step in steps.items() if step.isdecimal()))
 
 

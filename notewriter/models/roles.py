@@ -242,14 +242,19 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
     typed.read(asdict(sampling), Sampling, place)
 
 
+def policies_in(arguments: ModelArguments) -> list[str]:
+    """The options that name a policy, of which a run has one."""
+    named = {"serve": arguments.serve, "base_url": arguments.base_url, "models: policy": "policy" in arguments.models}
+    return [option for option, value in named.items() if value]
+
+
 def policy_of(arguments: ModelArguments) -> dict[str, Any]:
     """The endpoint of the policy, as in `models`; a run asks for it before it writes anything.
 
     Raises:
         UserError: no model is given, or one is given twice.
     """
-    given = [key for key in ("serve", "base_url") if getattr(arguments, key)]
-    given += ["models: policy"] if "policy" in arguments.models else []
+    given = policies_in(arguments)
     if len(given) > 1:
         raise UserError(f"both {given[0]} and {given[1]} are set; give only one of them")
     if not given:

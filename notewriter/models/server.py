@@ -78,12 +78,9 @@ class Server:
         self._log = log
         self._place = place
         self._ready_timeout = ready_timeout
-        self._arguments = [
-            *("--model", model, "--host", host, "--port", str(port)),
-            *command_line_options(options),
-            # Last, so that no abbreviation or options file can override it.
-            "--no-trust-remote-code",
-        ]
+        self._arguments = ["--model", model, "--host", host, "--port", str(port), *command_line_options(options)]
+        # Last, so that no abbreviation or options file can override it.
+        self._arguments.append("--no-trust-remote-code")
         self._shutdown_timeout = float(options.get("shutdown_timeout") or 0)
         self._restarts = 0
         self._reviving = threading.Lock()

@@ -58,10 +58,10 @@ def latex(tables: Sequence[Table]) -> str:
             r"\centering",
             rf"\caption{{{caption.translate(LATEX)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
-            *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
+            r"\toprule", head, r"\midrule", *body, r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
-        ]
+        ]  # fmt: skip
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 

@@ -36,9 +36,6 @@ logger = logging.getLogger(__name__)
 
 TITLE = "Notewriter report"
 
-READER = ("serve", "base_url", "model", "models")
-"""The options that name the reader of the notes."""
-
 ROOM_FOR_TABLES = 300_000
 """Characters of the page that are neither list, search index nor traces."""
 
@@ -73,8 +70,12 @@ def main(argv: list[str]) -> None:
     arguments, worth, models = parse(
         [ReportArguments, WorthArguments, ModelArguments], argv, prog="notewriter report", description=__doc__
     )
-    given = [name for name, value in defaults(WorthArguments).items() if getattr(worth, name) != value]
-    given += [name for name in READER if getattr(models, name)]
+    given = [
+        name
+        for options in (worth, models)
+        for name, value in defaults(type(options)).items()
+        if getattr(options, name) != value
+    ]
     if given and not worth.worth:
         raise UserError(f"{given[0]} is an option of --worth; add --worth, or leave it out")
     output = Path(arguments.output)

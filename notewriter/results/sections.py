@@ -82,12 +82,12 @@ def _overview(runs: Sequence[Run]) -> Table:
         of, errors = run.metrics, str(run.metrics.errors)
         rows.append(
             [
-                *(run.name, of.dataset, of.method, of.model, of.family, run.cut),
+                run.name, of.dataset, of.method, of.model, of.family, run.cut,
                 Marked(of.config_hash[:12], configuration.format(of.config_hash[:12], run.config, of.version)),
                 str(of.questions),
                 Marked(errors, Markup('<span class="sure loss">{}</span>').format(errors)) if of.errors else errors,
             ]
-        )
+        )  # fmt: skip
     return "", header, rows
 
 

@@ -118,14 +118,14 @@ def features(
             seen = set[str]().union(*found[rank][:place], asked, title.split())
             written = words_in(sentence)
             row = [
-                *(rank == 0, rank == 1, 1 / (1 + rank), place == 0, place == 1, 1 / (1 + place)),
-                *(overlap(words), overlap(whole[rank].split()), overlap(title.split())),
-                *(bool(title.strip()) and title in text, any(other in text for other in others), mentioned),
+                rank == 0, rank == 1, 1 / (1 + rank), place == 0, place == 1, 1 / (1 + place),
+                overlap(words), overlap(whole[rank].split()), overlap(title.split()),
+                bool(title.strip()) and title in text, any(other in text for other in others), mentioned,
                 len(words - seen) / max(1, len(words)),
                 sum(word[:1].isupper() for word in written[1:]) / len(written),
                 any(map(str.isdigit, sentence)),
                 math.log1p(len(written)),
-            ]
+            ]  # fmt: skip
             table.append([float(value) for value in row])
     sentences = [sentence for each in texts for sentence in each]
     if encoder:

@@ -37,15 +37,15 @@ OLDER = ("fp16", "dynamo_backend")
 """Keys at the top of a launch file that accelerate still translates."""
 
 LEFT_OVER = (
-    *("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM", "ACCELERATE_USE_PARALLELISM"),
-    *("ACCELERATE_DEEPSPEED_", "ACCELERATE_GRADIENT_", "FSDP_", "PARALLELISM_CONFIG_"),
-)
+    "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM", "ACCELERATE_USE_PARALLELISM",
+    "ACCELERATE_DEEPSPEED_", "ACCELERATE_GRADIENT_", "FSDP_", "PARALLELISM_CONFIG_",
+)  # fmt: skip
 """How accelerate's variables begin which a launch file that does not say them would leave to the shell's."""
 
 IN_DEEPSPEEDS_FILE = (
-    *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
-    *("offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model"),
-)
+    "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device",
+    "offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path", "zero3_save_16bit_model",
+)  # fmt: skip
 """Keys of a launch file's `deepspeed_config` that accelerate refuses beside a `deepspeed_config_file`."""
 
 Settings = Mapping[str, Any]

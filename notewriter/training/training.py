@@ -21,7 +21,7 @@ from notewriter.training.run.trainers import build
 logger = logging.getLogger(__name__)
 
 
-class Method(NamedTuple):
+class TrainingMethod(NamedTuple):
     """The parts of a training method, beside its options."""
 
     data: str
@@ -31,9 +31,9 @@ class Method(NamedTuple):
 
 
 METHODS = {
-    "dpo": Method("pairs", pairs.load),
-    "kto": Method("pairs", pairs.load),
-    "sft": Method("data", conversations.load),
+    "dpo": TrainingMethod("pairs", pairs.load),
+    "kto": TrainingMethod("pairs", pairs.load),
+    "sft": TrainingMethod("data", conversations.load),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from notewriter.experiments import here, pipeline, slurm
 from notewriter.experiments.here import run_here
-from notewriter.experiments.run import Needs, Pipeline, Run
+from notewriter.experiments.run import Needs, Pipeline, PipelineRun
 from notewriter.ground.errors import UserError
 from notewriter.models import servers
 
@@ -64,7 +64,7 @@ def plan(tmp_path):
     """Four small runs; the second and the third ask the same model."""
     files = [tmp_path / name for name in ("model", "pairs", "before", "checkpoint")]
     return [
-        Run(
+        PipelineRun(
             file.name,
             python(WRITE, file),
             result=str(file),
@@ -113,7 +113,7 @@ def test_a_finished_run_may_still_start_a_server_of_its_own_but_asks_none_that_d
 
 def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, server, monkeypatch):
     monkeypatch.setattr(here, "POLL", 0.05)
-    plan[1] = Run("pairs", python("import time; time.sleep(0.5)"), serve="models/tiny")
+    plan[1] = PipelineRun("pairs", python("import time; time.sleep(0.5)"), serve="models/tiny")
     run(tmp_path, plan)
     assert "looked after" in server.events
 
@@ -126,7 +126,7 @@ def test_a_server_that_dies_while_it_is_asked_is_started_again(tmp_path, plan, s
     ],
 )
 def test_a_run_that_fails_is_named_with_its_reason_and_log_and_leaves_no_server(tmp_path, plan, server, code, message):
-    plan[1] = Run("pairs", python(code), serve="models/tiny")
+    plan[1] = PipelineRun("pairs", python(code), serve="models/tiny")
     with pytest.raises(UserError) as caught:
         run(tmp_path, plan)
     log = tmp_path / "run" / "logs" / "02-pairs.log"
@@ -138,7 +138,7 @@ def test_a_server_that_cannot_be_kept_alive_ends_the_run_at_once(tmp_path, plan,
     monkeypatch.setattr(here, "POLL", 0.05)
     process = tmp_path / "process"
     code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
-    plan[1] = Run("pairs", python(code, process), serve="models/tiny")
+    plan[1] = PipelineRun("pairs", python(code, process), serve="models/tiny")
 
     def give_up():
         if process.exists() and process.read_text():
@@ -166,7 +166,7 @@ def test_an_interrupted_run_ends_by_itself_and_so_does_what_it_started(tmp_path,
         started.write_text(str(child.pid))
         time.sleep(60)
     """
-    plan[0] = Run("model", python(textwrap.dedent(code), stopped, started))
+    plan[0] = PipelineRun("model", python(textwrap.dedent(code), stopped, started))
 
     def interrupted(process, *_):
         while not (started.exists() and started.read_text()):
@@ -181,7 +181,7 @@ def test_an_interrupted_run_ends_by_itself_and_so_does_what_it_started(tmp_path,
 
 
 def test_a_run_that_an_interrupt_has_ended_already_is_no_error(tmp_path, plan, server, monkeypatch):
-    plan[0] = Run("model", python("pass"))
+    plan[0] = PipelineRun("model", python("pass"))
 
     def interrupted(process, *_):
         process.wait()
@@ -203,21 +203,21 @@ def test_each_log_begins_with_the_command_to_paste(tmp_path, plan, server):
 
 def test_a_command_finds_the_shared_server_in_its_environment(tmp_path, plan, server):
     code = "import os, sys; open(sys.argv[1], 'w').write(os.environ['NOTEWRITER_SERVERS'])"
-    plan[1] = Run("pairs", python(code, tmp_path / "found"), serve="models/tiny")
+    plan[1] = PipelineRun("pairs", python(code, tmp_path / "found"), serve="models/tiny")
     run(tmp_path, plan)
     (announced,) = json.loads((tmp_path / "found").read_text())["running"].values()
     assert announced == {"name": "tiny", "base_url": "http://127.0.0.1:8123/v1"}
 
 
 def test_a_run_that_has_its_model_to_itself_starts_its_own_server(tmp_path, plan, server):
-    plan[2] = Run("before", plan[2].command, result=plan[2].result, serve="models/other")
+    plan[2] = PipelineRun("before", plan[2].command, result=plan[2].result, serve="models/other")
     run(tmp_path, plan)
     assert server.events == [run.title for run in plan]
     assert plan[1].command_line()[-2:] == ["--serve", "models/tiny"]
 
 
 def test_replicas_that_are_no_number_are_named_before_a_run_runs(tmp_path, plan, server):
-    plan[1] = Run("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
+    plan[1] = PipelineRun("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
     with pytest.raises(UserError, match=r"^pairs: --replicas two: is not a number"):
         run(tmp_path, plan)
     assert server.events == []
@@ -233,7 +233,7 @@ def test_a_training_on_one_gpu_sees_one(tmp_path, server, monkeypatch, gpus, cho
         "import os, sys; open(sys.argv[1], 'w').write(os.getenv('CUDA_VISIBLE_DEVICES', 'all'))", tmp_path / "f"
     )
     monkeypatch.setattr(here, "training_of", lambda argv: ("single.yaml", argv))
-    run(tmp_path, [Run("train", show, needs=Needs(gpus=gpus))])
+    run(tmp_path, [PipelineRun("train", show, needs=Needs(gpus=gpus))])
     assert (tmp_path / "f").read_text() == seen
 
 
@@ -257,9 +257,9 @@ def test_runs_that_do_not_come_after_each_other_go_on_side_by_side(tmp_path, ser
     one, two, done, three = (tmp_path / name for name in ("one", "two", "done", "three"))
     side_by_side(
         tmp_path,
-        Run("one", python(MEET, one, two, done), after=[]),
-        Run("two", python(MEET, two, one, tmp_path / "other"), after=[]),
-        Run("three", python(f"{WRITE}; assert pathlib.Path(sys.argv[2]).exists()", three, done), after=["one"]),
+        PipelineRun("one", python(MEET, one, two, done), after=[]),
+        PipelineRun("two", python(MEET, two, one, tmp_path / "other"), after=[]),
+        PipelineRun("three", python(f"{WRITE}; assert pathlib.Path(sys.argv[2]).exists()", three, done), after=["one"]),
     )
     shown = capsys.readouterr().out.splitlines()
     # In the order in which they end: the third may be sooner than the second.
@@ -277,15 +277,15 @@ def test_no_more_run_side_by_side_than_are_allowed(tmp_path, server):
             time.sleep(0.3)
             assert len(os.listdir(sys.argv[1])) <= 2
     """
-    runs = [Run(name, python(textwrap.dedent(code), tmp_path / "at_work"), after=[]) for name in "abcd"]
+    runs = [PipelineRun(name, python(textwrap.dedent(code), tmp_path / "at_work"), after=[]) for name in "abcd"]
     side_by_side(tmp_path, *runs, at_once=2)
 
 
 def test_a_run_that_fails_ends_those_after_it_and_no_others(tmp_path, server, capsys):
-    failing = Run("one", python("import sys; print('error: no space', file=sys.stderr); sys.exit(2)"), after=[])
-    other = Run("three", python(WRITE, tmp_path / "three"), after=[])
+    failing = PipelineRun("one", python("import sys; print('error: no space', file=sys.stderr); sys.exit(2)"), after=[])
+    other = PipelineRun("three", python(WRITE, tmp_path / "three"), after=[])
     with pytest.raises(UserError) as caught:
-        side_by_side(tmp_path, failing, Run("two", python(WRITE, tmp_path / "two")), other)
+        side_by_side(tmp_path, failing, PipelineRun("two", python(WRITE, tmp_path / "two")), other)
     assert str(caught.value).startswith("one: no space (log: ")
     assert str(caught.value).endswith("; 1 more were not started")
     assert (tmp_path / "three").exists() and not (tmp_path / "two").exists()
@@ -294,10 +294,10 @@ def test_a_run_that_fails_ends_those_after_it_and_no_others(tmp_path, server, ca
 def test_a_run_that_fails_ends_none_that_only_shares_its_server(tmp_path, server, capsys):
     exists = "import pathlib, sys; sys.exit(not pathlib.Path(sys.argv[1]).exists())"
     plan = [
-        Run("model", python(WRITE, tmp_path / "model")),
-        Run("before", python("import sys; sys.exit('error: no space')"), serve="models/tiny", after=["model"]),
-        Run("after", python(exists, tmp_path / "model"), serve="models/tiny", after=["model"]),
-        Run("compared", python("pass"), after=["before", "after"]),
+        PipelineRun("model", python(WRITE, tmp_path / "model")),
+        PipelineRun("before", python("import sys; sys.exit('error: no space')"), serve="models/tiny", after=["model"]),
+        PipelineRun("after", python(exists, tmp_path / "model"), serve="models/tiny", after=["model"]),
+        PipelineRun("compared", python("pass"), after=["before", "after"]),
     ]
     with pytest.raises(UserError) as caught:
         side_by_side(tmp_path, *plan)
@@ -315,7 +315,7 @@ def test_servers_of_runs_side_by_side_divide_the_gpu(tmp_path, server, monkeypat
     monkeypatch.setattr(
         servers, "serve", lambda model, options, **others: shares.append(options) or serve(model, options, **others)
     )
-    runs = [Run(name, python("pass"), serve=f"models/{name}", after=[]) for name in ("one", "two")]
+    runs = [PipelineRun(name, python("pass"), serve=f"models/{name}", after=[]) for name in ("one", "two")]
     side_by_side(tmp_path, *runs)
     assert [each["gpu_memory_utilization"] for each in shares] == [0.46, 0.46]
 
@@ -338,7 +338,9 @@ def test_an_interrupt_ends_all_runs_side_by_side(tmp_path, server, monkeypatch):
 
     monkeypatch.setattr(here, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(tmp_path, *(Run(file.name, python(textwrap.dedent(code), file), after=[]) for file in started))
+        side_by_side(
+            tmp_path, *(PipelineRun(file.name, python(textwrap.dedent(code), file), after=[]) for file in started)
+        )
     assert not [*tmp_path.glob("*.ended")]
     assert not any(psutil.pid_exists(int(file.read_text())) for file in started)
 
@@ -360,7 +362,7 @@ print("trained")
 def test_a_terminal_shows_the_log_and_the_bar_of_the_run_at_work_and_then_its_line_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(here, "SHOW", 0.1)
     monkeypatch.setattr(sys, "stdout", Terminal())
-    pipeline = Pipeline(str(tmp_path / "mine"), [Run("train", python(BARS))])
+    pipeline = Pipeline(str(tmp_path / "mine"), [PipelineRun("train", python(BARS))])
     run_here(pipeline)
     shown = sys.stdout.getvalue()
     (log,) = pipeline.logs.iterdir()
@@ -388,7 +390,7 @@ def test_a_cluster_decides_itself_how_many_run_side_by_side():
 
 
 def test_a_run_without_a_result_is_finished_where_its_log_ends_well(tmp_path):
-    runs = [Run("compare", python("print('better')")), Run("fail", python("print('worse'); exit(1)"))]
+    runs = [PipelineRun("compare", python("print('better')")), PipelineRun("fail", python("print('worse'); exit(1)"))]
     pipeline = Pipeline(str(tmp_path / "run"), runs)
     with pytest.raises(UserError, match="fail: exited with code 1"):
         here.run_here(pipeline)

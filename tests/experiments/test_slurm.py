@@ -14,7 +14,7 @@ from metrics_file import write_metrics
 from notewriter.experiments import rising, slurm
 from notewriter.experiments.here import ATTEMPT, last_error
 from notewriter.experiments.rising import GO_ON
-from notewriter.experiments.run import Needs, Pipeline, Run
+from notewriter.experiments.run import Needs, Pipeline, PipelineRun
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 from notewriter.training.profiles import PROFILES
@@ -58,16 +58,16 @@ def pipeline(tmp_path):
     return Pipeline(
         str(tmp_path / "run"),
         [
-            Run("world", "notewriter world", result=str(tmp_path / "world")),
-            Run(
+            PipelineRun("world", "notewriter world", result=str(tmp_path / "world")),
+            PipelineRun(
                 "pairs",
                 "notewriter pairs",
                 result=str(tmp_path / "pairs"),
                 serve="models/tiny",
                 needs=Needs(gpus=4, hours=1.5, cpus=8, memory_gb=64),
             ),
-            Run("train", TRAIN, result=str(tmp_path / "model"), needs=Needs(gpus=8)),
-            Run("show", "notewriter compare", after=["world", "train"]),
+            PipelineRun("train", TRAIN, result=str(tmp_path / "model"), needs=Needs(gpus=8)),
+            PipelineRun("show", "notewriter compare", after=["world", "train"]),
         ],
     )
 
@@ -98,7 +98,9 @@ def test_each_run_is_a_job_that_starts_when_those_before_it_have_succeeded(pipel
 def test_a_job_of_a_round_is_told_what_ends_the_rounds_and_a_skipped_one_is_not_submitted(queue, cluster_env, tmp_path):
     def run(number):
         runs = [str(tmp_path / str(earlier)) for earlier in range(number)]
-        return Run(f"round {number}", "train", result=str(tmp_path / "none"), while_rising=":".join(["f1", *runs]))
+        return PipelineRun(
+            f"round {number}", "train", result=str(tmp_path / "none"), while_rising=":".join(["f1", *runs])
+        )
 
     for number, score in enumerate((0.2, 0.1)):
         (tmp_path / str(number)).mkdir()
@@ -173,7 +175,7 @@ def test_a_job_asks_for_the_gpus_cpus_and_memory_of_its_run_and_of_the_cluster(
 ):
     with open(cluster_env, "a") as file:
         file.writelines(f"{name}={value}\n" for name, value in settings.items())
-    pipeline = Pipeline(str(tmp_path / "run"), [Run("train", "train", needs=needs)])
+    pipeline = Pipeline(str(tmp_path / "run"), [PipelineRun("train", "train", needs=needs)])
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert f"--nodes={needs.nodes_of(4)} {options} {SLURM}/run.sbatch" in shown
 
@@ -188,13 +190,13 @@ def test_the_example_of_the_settings_has_the_defaults(pipeline, queue, tmp_path)
 
 @pytest.mark.parametrize(("needs", "per_node"), [(Needs(gpus=8, nodes=4), 2), (Needs(gpus=6), 3), (Needs(gpus=3), 3)])
 def test_gpus_are_the_total_over_all_nodes(pipeline, needs, per_node):
-    run = Run("train", "train", needs=needs)
+    run = PipelineRun("train", "train", needs=needs)
     command = slurm.sbatch(Pipeline("run", [run]), run, [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
     assert f"--gpus-per-node={per_node}" in command
 
 
 def test_gpus_that_cannot_be_spread_over_the_nodes_are_refused(pipeline):
-    run = Run("train", "train", needs=Needs(gpus=5))
+    run = PipelineRun("train", "train", needs=Needs(gpus=5))
     with pytest.raises(UserError, match="train: needs: 5 GPUs cannot be spread evenly over 2 nodes"):
         slurm.sbatch(Pipeline("run", [run]), run, [], slurm.SETTINGS | {"GPUS_PER_NODE": "4"})
 
@@ -214,7 +216,9 @@ def test_status_tells_what_became_of_each_run(pipeline, queue, cluster_env, tmp_
 
 
 def train(tmp_path, *options):
-    return Pipeline(str(tmp_path / "run"), [Run("train", " ".join(["notewriter train dpo --accelerate", *options]))])
+    return Pipeline(
+        str(tmp_path / "run"), [PipelineRun("train", " ".join(["notewriter train dpo --accelerate", *options]))]
+    )
 
 
 def test_a_training_as_a_job_has_the_launch_file_that_it_has_here(queue, cluster_env, tmp_path, monkeypatch):
@@ -241,7 +245,7 @@ def test_a_batch_that_does_not_divide_among_the_gpus_is_refused_before_it_is_que
         command = (
             f"notewriter train dpo --accelerate zero3 --config {recipe} --output_dir {tmp_path}/m {' '.join(more)}"
         )
-        run = Run("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
+        run = PipelineRun("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
         return slurm.submit(Pipeline(str(tmp_path / "run"), [run]), cluster_env, dry_run=True)
 
     with pytest.raises(
@@ -261,7 +265,7 @@ def test_a_training_under_zero_goes_on_with_the_gpus_that_it_began_with(queue, c
     command = f"notewriter train dpo --accelerate zero3 --output_dir {tmp_path}/m"
 
     def on(gpus: int) -> str:
-        run = Run("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
+        run = PipelineRun("train", command, result=str(tmp_path / "m/training.json"), needs=Needs(gpus=gpus))
         return slurm.submit(Pipeline(str(tmp_path / "run"), [run]), cluster_env, dry_run=True)
 
     with pytest.raises(UserError, match=r"train: its last checkpoint was saved by 8 .* needs: gpus: 4; give 8"):
@@ -275,7 +279,7 @@ def test_a_training_under_zero_goes_on_with_the_gpus_that_it_began_with(queue, c
 )
 def test_a_limit_that_is_not_above_the_notice_is_refused(queue, cluster_env, tmp_path, command, hours, notice):
     """The job would go back to the queue as soon as it starts, without end."""
-    pipeline = Pipeline(str(tmp_path / "run"), [Run("short", command, needs=Needs(hours=hours))])
+    pipeline = Pipeline(str(tmp_path / "run"), [PipelineRun("short", command, needs=Needs(hours=hours))])
     with pytest.raises(
         UserError, match=rf"short: needs: hours: {hours} is a limit of .* told {notice} s before its limit"
     ):
@@ -283,7 +287,9 @@ def test_a_limit_that_is_not_above_the_notice_is_refused(queue, cluster_env, tmp
 
 
 def test_a_job_on_its_way_back_to_the_queue_is_not_submitted_again(queue, cluster_env, tmp_path):
-    pipeline = Pipeline(str(tmp_path / "run"), [Run("world", "notewriter world", result=str(tmp_path / "world"))])
+    pipeline = Pipeline(
+        str(tmp_path / "run"), [PipelineRun("world", "notewriter world", result=str(tmp_path / "world"))]
+    )
     slurm.submit(pipeline, cluster_env)
     pipeline.log(pipeline.runs[0]).write_text("attempt: job 101, restart 0\n")
     queue.write_text("101 COMPLETING\n")
@@ -449,7 +455,7 @@ def test_steps_have_the_cpus_and_the_memory_of_their_own_job(notice, tmp_path):
 
 
 def test_a_failure_before_the_last_attempt_is_no_failure_of_the_run(queue, run_job, tmp_path):
-    pipeline = Pipeline(str(tmp_path / "run"), [Run("show", "notewriter compare")])
+    pipeline = Pipeline(str(tmp_path / "run"), [PipelineRun("show", "notewriter compare")])
     log = pipeline.log(pipeline.runs[0])
     assert run_job(log, "run.sbatch", "true") == 2
     assert "failed: " in slurm.status(pipeline) and "cluster.env: no such file" in slurm.status(pipeline)

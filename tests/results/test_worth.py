@@ -124,7 +124,9 @@ def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_ru
     assert measured.scores[OWN] == measured.scores["lead"]
 
 
-@pytest.mark.parametrize("option", [["--choose_on", "runs/train"], ["--further", "0"], ["--serve", "models/x"]])
+@pytest.mark.parametrize(
+    "option", [["--choose_on", "runs/train"], ["--further", "0"], ["--serve", "models/x"], ["--top_p", "0.5"]]
+)
 def test_an_option_of_what_notes_are_worth_is_not_ignored(noted_runs, tmp_path, option):
     runs = ["--runs", str(noted_runs[0] / "after"), "--output", str(tmp_path / "report.html")]
     with pytest.raises(UserError, match=f"{option[0][2:]} is an option of --worth; add --worth"):

@@ -24,7 +24,7 @@ class Entry(TypedDict):
     step: int
 
 
-class State(TypedDict):
+class TrainerState(TypedDict):
     """The part of a `trainer_state.json` that is shown."""
 
     log_history: list[Entry]
@@ -56,7 +56,7 @@ def newest_log(folder: Path) -> list[dict[str, Any]]:
     if path is None:
         return []
     remedy = "it is not as a training wrote it: remove it, or copy it again"
-    state: State = jsonl.read_object(path, State, remedy)
+    state: TrainerState = jsonl.read_object(path, TrainerState, remedy)
     log: list[dict[str, Any]] = [{**entry} for entry in state["log_history"]]
     for number, entry in enumerate(log):
         for key in {key for line in PANELS.values() for key in line.values()} & entry.keys():

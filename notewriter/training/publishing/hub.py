@@ -21,7 +21,7 @@ Kind = Literal["model", "dataset"]
 
 
 @dataclass(frozen=True)
-class Repository:
+class Upload:
     """The contents of a repository: `files` are texts by their paths in it.
 
     `stale` are patterns of files at the top of the repository that are deleted unless they are sent.
@@ -43,7 +43,7 @@ def check_repo_id(repo_id: str, option: str = "--repo_id") -> None:
         raise UserError(f"{option} {repo_id}: has no owner; write owner/name")
 
 
-def upload(api: HfApi, repository: Repository, private: bool) -> str:
+def upload(api: HfApi, repository: Upload, private: bool) -> str:
     """Create the repository if needed, and commit every file at once; returns the commit's address.
 
     Files that an earlier upload left and that match `stale` are deleted in the same commit.
@@ -55,7 +55,7 @@ def upload(api: HfApi, repository: Repository, private: bool) -> str:
         return _upload(api, repository, private)
 
 
-def _upload(api: HfApi, repository: Repository, private: bool) -> str:
+def _upload(api: HfApi, repository: Upload, private: bool) -> str:
     api.create_repo(repository.id, repo_type=repository.kind, private=private, exist_ok=True)
     if private and not api.repo_info(repository.id, repo_type=repository.kind).private:
         raise UserError(f"{repository.id}: exists and is public; give --private false, or another id")

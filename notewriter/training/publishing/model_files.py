@@ -125,7 +125,7 @@ def adapted_model(folder: Path) -> str | None:
     return name if is_hub_id(name) else None if origin.get("source") == "wheel" else origin.get("model")
 
 
-class Origin(TypedDict, total=False):
+class ModelOrigin(TypedDict, total=False):
     """The used part of an adapter's settings, and of a fetched model's origin.json."""
 
     base_model_name_or_path: str | None
@@ -135,9 +135,9 @@ class Origin(TypedDict, total=False):
     note: str | None
 
 
-def read_json_of(path: Path) -> Origin:
+def read_json_of(path: Path) -> ModelOrigin:
     """A model's origin by a JSON file; empty where there is no such file."""
     if not path.is_file():
         return {}
-    record: Origin = jsonl.read_object(path, Origin, "restore the file or remove it")
+    record: ModelOrigin = jsonl.read_object(path, ModelOrigin, "restore the file or remove it")
     return record

@@ -16,7 +16,7 @@ from notewriter.training.publishing.arguments import PublishArguments
 from notewriter.training.publishing.card import CARD, CURVES, card
 from notewriter.training.publishing.curves import curves
 from notewriter.training.publishing.data import Data, read_data
-from notewriter.training.publishing.hub import Repository, check_repo_id, upload
+from notewriter.training.publishing.hub import Upload, check_repo_id, upload
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def check_ids(arguments: PublishArguments) -> None:
         raise UserError("load_best: chooses a checkpoint of a training run; give it with --checkpoint")
 
 
-def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[Repository]:
+def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[Upload]:
     """The uploads in their order: the data and the model, both searched for secrets.
 
     `scratch` is a folder for copies that exist only until they are sent.
@@ -83,7 +83,7 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
     """
     repositories = []
     if data and arguments.data_repo_id:
-        repositories.append(Repository("dataset", arguments.data_repo_id, data.files, stale=("*.parquet",)))
+        repositories.append(Upload("dataset", arguments.data_repo_id, data.files, stale=("*.parquet",)))
     if arguments.checkpoint and arguments.repo_id:
         run = Path(arguments.checkpoint)
         folder = model_files.best_of(run, arguments.load_best)[0] if arguments.load_best else run
@@ -94,7 +94,7 @@ def plan(arguments: PublishArguments, data: Data | None, scratch: Path) -> list[
                 leaks.check_file(content)
             else:
                 leaks.check_text(content.decode("utf-8"), "the model card" if name == CARD else name)
-        repositories.append(Repository("model", arguments.repo_id, contents, model_files.STALE))
+        repositories.append(Upload("model", arguments.repo_id, contents, model_files.STALE))
     return repositories
 
 
@@ -112,7 +112,7 @@ def model_texts(arguments: PublishArguments, data: Data | None) -> dict[str, Pat
     return texts
 
 
-def _listing(repository: Repository, arguments: PublishArguments) -> str:
+def _listing(repository: Upload, arguments: PublishArguments) -> str:
     sizes = {
         name: len(content) if isinstance(content, bytes) else content.stat().st_size
         for name, content in repository.files.items()
