@@ -20,7 +20,7 @@ from notewriter.retrieval.index_folder import read_manifest
 from notewriter.rollouts.identity import SERVER, contents
 
 IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
-"""Settings that name places to write to."""
+"""Settings that name places to write to, and questions that were left out."""
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""The memory and time that a training run needs, by formula (`preflight`)."""

@@ -1,0 +1,1 @@
+"""A checkpoint and its data on the Hugging Face Hub: their cards, and a search for secrets."""
