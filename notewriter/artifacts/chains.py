@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Required, TypedDict, cast
+from typing import Required, TypedDict
 
 from notewriter.artifacts.pairs import Messages
 from notewriter.artifacts.parquet import BATCH, columns_of, read_checked
@@ -42,4 +42,4 @@ def read_chains(path: Path, batch: int = BATCH) -> Iterator[Conversation]:
     Raises:
         UserError: as `read_checked`.
     """
-    return (cast(Conversation, row) for row in read_checked(path, Conversation, batch))
+    return read_checked(path, Conversation, batch)

@@ -1,7 +1,7 @@
 """Notes on disk: every note of an experiment with its scores, from which its page can be written again."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, cast
 
@@ -87,7 +87,7 @@ def read_notes(path: Path) -> Notes:
     sections = typed.read(metadata.get("sections"), dict[str, str], f"{path}: sections", remedy)
     names = [name for name in columns.names if name not in Note.__annotations__]
     rows, scores = [], []
-    for number, row in enumerate(read_checked(path, Note)):
+    for number, row in enumerate(cast(Iterable[dict[str, Any]], read_checked(path, Note))):
         found = {name: row[name] for name in names if row[name] is not None}
         scores.append(typed.read(found, dict[str, float], f"{path}: row {number}", remedy))
         rows.append(cast(Note, {name: row[name] for name in Note.__annotations__}))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Required, TypedDict, cast
+from typing import Annotated, Any, Required, TypedDict
 
 from annotated_types import MinLen
 
@@ -89,4 +89,4 @@ def read_pairs(path: Path, batch: int = BATCH) -> Iterator[Pair]:
     Raises:
         UserError: the file is missing or not Parquet, lacks a column, or a row has another type in one; names them.
     """
-    return (cast(Pair, row) for row in read_checked(path, Pair, batch))
+    return read_checked(path, Pair, batch)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, one_line, writing
+
+R = TypeVar("R")
 
 BATCH = 1000
 """Rows in memory."""
@@ -140,15 +142,14 @@ def _decoder(kind: pa.DataType) -> Callable[[Any], Any] | None:
     return None
 
 
-def read_checked(
-    path: Path, row: Any, batch: int = BATCH, columns: Sequence[str] | None = None
-) -> Iterator[dict[str, Any]]:
+def read_checked(path: Path, row: type[R], batch: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[R]:
     """Stream the rows of a Parquet file, of a TypedDict; `columns` are those that are read, by default all.
 
     Raises:
         UserError: as `read_rows`, or a row has another type in a column; names file, row (from 0) and column.
     """
-    for number, values in enumerate(read_rows(path, sorted(row.__required_keys__), batch, columns)):
+    required: frozenset[str] = getattr(row, "__required_keys__")  # noqa: B009
+    for number, values in enumerate(read_rows(path, sorted(required), batch, columns)):
         yield typed.read(values, row, f"{path}: row {number}", "fix or remove the row")
 
 

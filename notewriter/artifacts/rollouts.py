@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.journal import finished
 from notewriter.artifacts.pairs import Pair
 from notewriter.artifacts.traces import TraceRecord
 from notewriter.ground.records import Message, Question
+
+R = TypeVar("R")
 
 JOURNAL = "rollouts.jsonl"
 
@@ -90,19 +92,9 @@ class ChainRollout(TypedDict):
     trace: TraceObject
 
 
-def read_pairs_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[PairsRollout]:
-    """Stream the journal of `pairs` in the questions' order; `check_journal` has checked it."""
-    return (cast(PairsRollout, record) for record in finished(journal, questions))
-
-
-def read_gold_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[GoldRollout]:
-    """Stream the journal of `gold` in the questions' order; `check_journal` has checked it."""
-    return (cast(GoldRollout, record) for record in finished(journal, questions))
-
-
-def read_chain_rollouts(journal: Path, questions: Sequence[Question]) -> Iterator[ChainRollout]:
-    """Stream the journal of `chains` in the questions' order; `check_journal` has checked it."""
-    return (cast(ChainRollout, record) for record in finished(journal, questions))
+def read_rollouts(journal: Path, questions: Sequence[Question], kind: type[R]) -> Iterator[R]:
+    """Stream a journal, whose records are of that kind, in the questions' order; `check_journal` has checked it."""
+    return (cast(R, record) for record in finished(journal, questions))
 
 
 def steps_of(record: ChainRollout) -> int:

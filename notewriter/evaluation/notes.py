@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import first_words, holds, sentences_in, tokens, words_in
+from notewriter.ground.text import first_words, holds, sentences_in, spaced, tokens, words_in
 
 _LINES = re.compile(r"(?<!\S)[|:+-]*\|[|:+-]*(?!\S)")
 """What stands for the lines of a table, between white space."""
@@ -136,19 +136,15 @@ def names_subjects(note: str, passages: Sequence[Passage]) -> dict[str, float]:
         return {}
     texts = ["".join(passage.text.split()) for passage in passages]
     sources = [next((at for at, text in enumerate(texts) if "".join(each.split()) in text), None) for each in sentences]
-    titles = [_spaced(passages[at].title.partition(" (")[0]) if at is not None else "" for at in sources]
+    titles = [spaced(passages[at].title.partition(" (")[0]) if at is not None else "" for at in sources]
     begins = [
-        tokens(sentence)[0] not in PRONOUNS or bool(title.strip() and _spaced(sentence).startswith(title))
+        tokens(sentence)[0] not in PRONOUNS or bool(title.strip() and spaced(sentence).startswith(title))
         for sentence, title in zip(sentences, titles, strict=True)
     ]
     # The first sentence of each passage that names something.
     named = {source: place for place, source in reversed([*enumerate(sources)]) if begins[place]}
     found = [float(place >= named.get(source, len(sources))) for place, source in enumerate(sources)]
     return {STANDS_ALONE: found[0], NAMED: sum(found) / len(found)}
-
-
-def _spaced(text: str) -> str:
-    return f" {' '.join(tokens(text))} "
 
 
 def _first(note: str, words: int) -> str:

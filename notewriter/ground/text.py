@@ -117,6 +117,11 @@ def first_words(text: str, count: int | None) -> str:
     return " ".join(kept)
 
 
+def spaced(text: str) -> str:
+    """The words of a text (`tokens`), a space before and after each, so that whole words are found in it."""
+    return f" {' '.join(tokens(text))} "
+
+
 def tokens(text: str) -> list[str]:
     """The words of a text for comparisons, in SQuAD's normal form (`normalise`), whichever its script.
 

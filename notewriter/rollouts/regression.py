@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from notewriter.artifacts.reading import Artifact
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
-from notewriter.ground.text import first_words, sentences_in, tokens, words_in
+from notewriter.ground.text import first_words, sentences_in, spaced, tokens, words_in
 from notewriter.retrieval.encoders import similarities
 
 FEATURES = (
@@ -107,14 +107,14 @@ def features(
     def overlap(words: Iterable[str]) -> float:
         return math.fsum(rarity[token] for token in asked.intersection(words)) / total
 
-    titles = [_in_a_row(passage.title.partition(" (")[0]) for passage in passages]
-    whole = [_in_a_row(passage.text) for passage in passages]
+    titles = [spaced(passage.title.partition(" (")[0]) for passage in passages]
+    whole = [spaced(passage.text) for passage in passages]
     table = []
     for rank, (sentences, title) in enumerate(zip(texts, titles, strict=True)):
         others = [other for other in titles if other.strip() and other != title]
         mentioned = any(title in text for place, text in enumerate(whole) if place != rank) and bool(title.strip())
         for place, sentence in enumerate(sentences):
-            words, text = found[rank][place], _in_a_row(sentence)
+            words, text = found[rank][place], spaced(sentence)
             seen = set[str]().union(*found[rank][:place], asked, title.split())
             written = words_in(sentence)
             row = [
@@ -133,10 +133,6 @@ def features(
         near = similarities(question.question, titled, encoder)
         table = [[*row, value] for row, value in zip(table, near, strict=True)]
     return sentences, table
-
-
-def _in_a_row(text: str) -> str:
-    return f" {' '.join(tokens(text))} "
 
 
 def fitted(read: Iterable[tuple[Question, Sequence[Passage]]], encoder: str | None = None) -> Regression:

@@ -2,7 +2,7 @@ import pytest
 from pair_rows import row
 
 from notewriter.artifacts.journal import check_journal
-from notewriter.artifacts.rollouts import ChainRollout, PairsRollout, read_pairs_rollouts
+from notewriter.artifacts.rollouts import ChainRollout, PairsRollout, read_rollouts
 from notewriter.artifacts.traces import Trace
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
@@ -27,7 +27,7 @@ def test_a_journal_is_read_in_the_order_of_the_questions(tmp_path):
     jsonl.write(journal, map(pairs_rollout, (2, 0, 1)))
     check_journal(journal, PairsRollout)
     questions = [Question(f"q{number}", "Where?", ("Tolen",)) for number in range(4)]
-    assert [record["question_id"] for record in read_pairs_rollouts(journal, questions)] == ["q0", "q1", "q2"]
+    assert [record["question_id"] for record in read_rollouts(journal, questions, PairsRollout)] == ["q0", "q1", "q2"]
 
 
 @pytest.mark.parametrize(

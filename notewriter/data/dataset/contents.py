@@ -17,9 +17,7 @@ from notewriter.artifacts.rollouts import (
     Drop,
     GoldRollout,
     PairsRollout,
-    read_chain_rollouts,
-    read_gold_rollouts,
-    read_pairs_rollouts,
+    read_rollouts,
     steps_of,
 )
 from notewriter.artifacts.statistics import NAME, OF_NOTHING, write_statistics
@@ -149,7 +147,7 @@ def check_made(made: Made, folder: Path, errors: Counter[str]) -> None:
 def read_quotas(arguments: PairsArguments, selection: Selection, journal: Path) -> Quotas:
     """The quotas, less the pairs that the journal already has."""
     quotas = Quotas(list(arguments.stages), arguments.quotas, selection.questions, arguments.quota_block, selection.dev)
-    for record in read_pairs_rollouts(journal, selection.questions):
+    for record in read_rollouts(journal, selection.questions, PairsRollout):
         quotas.add(record)
     return quotas
 
@@ -163,8 +161,10 @@ def _pairs(
 ) -> Iterator[PairsRollout]:
     """Reads the journal twice, first for the usual lengths."""
     questions = selection.questions
-    usual = usual_pair_lengths(row for record in read_pairs_rollouts(journal, questions) for row in record["rows"])
-    records = within_lengths(usual, read_pairs_rollouts(journal, questions))
+    usual = usual_pair_lengths(
+        row for record in read_rollouts(journal, questions, PairsRollout) for row in record["rows"]
+    )
+    records = within_lengths(usual, read_rollouts(journal, questions, PairsRollout))
     return within_quotas(arguments.quotas, records, selection.dev, arguments.dev_share)
 
 
@@ -179,8 +179,8 @@ def _pairs_tally(arguments: PairsArguments, selection: Selection) -> PairsTally:
 def _conversations(
     arguments: GoldArguments, selection: Selection, journal: Path, config: Mapping[str, Any]
 ) -> Iterator[GoldRollout]:
-    kinds = count_kinds(read_gold_rollouts(journal, selection.questions), arguments.balanced_stages)
-    return balanced(read_gold_rollouts(journal, selection.questions), kinds)
+    kinds = count_kinds(read_rollouts(journal, selection.questions, GoldRollout), arguments.balanced_stages)
+    return balanced(read_rollouts(journal, selection.questions, GoldRollout), kinds)
 
 
 def _conversations_tally(arguments: GoldArguments, selection: Selection) -> StagesTally:
@@ -212,7 +212,7 @@ def _chains(
         }
         return {**record, "rows": [row], "drops": []}
 
-    return map(judged, read_chain_rollouts(journal, selection.questions))
+    return map(judged, read_rollouts(journal, selection.questions, ChainRollout))
 
 
 def _missing(arguments: SelectionArguments, selection: Selection, journal: Path) -> int:

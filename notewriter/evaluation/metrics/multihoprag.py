@@ -10,7 +10,7 @@ revision of April 2025 counted every wrong answer three times and printed 1 / (3
 import re
 
 from notewriter.evaluation.metrics.metric import ACCURACY, EXACT_MATCH, F1, Family
-from notewriter.evaluation.metrics.text import best, exact_match, token_f1
+from notewriter.evaluation.metrics.text import em_and_f1
 from notewriter.ground.records import Question
 
 _QUOTED_ANSWER = re.compile(r'The answer to the question is "(.*?)"')
@@ -22,11 +22,7 @@ def score(prediction: str, question: Question) -> dict[str, float]:
         prediction = quoted[1]
     words = set(prediction.lower().split())
     shared = any(words & set(gold.lower().split()) for gold in question.answers)
-    return {
-        "acc": float(shared),
-        "em": best(exact_match, prediction, question.answers),
-        "f1": best(token_f1, prediction, question.answers),
-    }
+    return {"acc": float(shared)} | em_and_f1(prediction, question.answers)
 
 
 FAMILY = Family(score, (ACCURACY, EXACT_MATCH, F1))

@@ -1,16 +1,13 @@
 """Natural Questions, open (Lee et al., 2019): em, and additionally f1, the maximum over the gold answers."""
 
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family
-from notewriter.evaluation.metrics.text import best, exact_match, token_f1
+from notewriter.evaluation.metrics.text import em_and_f1
 from notewriter.ground.records import Question
 
 
 def score(prediction: str, question: Question) -> dict[str, float]:
     """Each metric against the best-matching gold answer."""
-    return {
-        "em": best(exact_match, prediction, question.answers),
-        "f1": best(token_f1, prediction, question.answers),
-    }
+    return em_and_f1(prediction, question.answers)
 
 
 FAMILY = Family(score, (EXACT_MATCH, F1))

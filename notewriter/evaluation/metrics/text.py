@@ -53,6 +53,9 @@ def empty_aware_f1(prediction: str, gold: str) -> float:
     return token_f1(prediction, gold)
 
 
-def best(score: Callable[[str, str], float], prediction: str, golds: Sequence[str]) -> float:
-    """The highest of a prediction's scores against several gold answers."""
-    return max(score(prediction, gold) for gold in golds)
+def em_and_f1(prediction: str, golds: Sequence[str], f1: Callable[[str, str], float] = token_f1) -> dict[str, float]:
+    """Exact match and F1, each against the best-matching of several gold answers."""
+    return {
+        "em": max(exact_match(prediction, each) for each in golds),
+        "f1": max(f1(prediction, each) for each in golds),
+    }

@@ -3,7 +3,7 @@
 import string
 
 from notewriter.evaluation.metrics.metric import EXACT_MATCH, F1, Family
-from notewriter.evaluation.metrics.text import best, exact_match, token_f1
+from notewriter.evaluation.metrics.text import em_and_f1
 from notewriter.ground.records import Question
 
 # Unlike SQuAD's, it leaves a space where punctuation was, and takes these marks for punctuation.
@@ -13,7 +13,7 @@ _SPACES = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
 def score(prediction: str, question: Question) -> dict[str, float]:
     """Each metric against the best-matching alias; "Betty-Cohen" is "betty cohen"."""
     prediction, golds = prediction.translate(_SPACES), [gold.translate(_SPACES) for gold in question.answers]
-    return {"em": best(exact_match, prediction, golds), "f1": best(token_f1, prediction, golds)}
+    return em_and_f1(prediction, golds)
 
 
 FAMILY = Family(score, (EXACT_MATCH, F1))
