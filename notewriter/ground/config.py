@@ -183,9 +183,9 @@ def _usable(name: str, value: Any, hint: Any) -> Any:
     Raises:
         UserError: it has the wrong type, or cannot be a path or a name.
     """
-    if misfit(value, hint) and not misfit([value], hint):
-        value = [value]
-    if problem := misfit(value, hint, name) or _unusable(name, value):
+    if (problem := misfit(value, hint, name)) and not misfit([value], hint):
+        value, problem = [value], ""
+    if problem := problem or _unusable(name, value):
         raise UserError(problem)
     return value
 
