@@ -89,7 +89,10 @@ def tell_errors(journal: Path, questions: Sequence[Question]) -> Counter[str]:
         logger.warning(
             "%d of %d questions ended in an error, %d in this one: %s. To repeat them, run the same command with "
             "--retry_errors",
-            *(errors.total(), len(questions), count, error),
+            errors.total(),
+            len(questions),
+            count,
+            error,
         )
     return errors
 

@@ -247,7 +247,10 @@ def _write_per_question(
         if count["small"]:
             logger.warning(
                 "%s: %d of %d questions have fewer than %d tokens: there are not enough paragraphs of other questions",
-                *(size.file, count["small"], count["questions"], size.low),
+                size.file,
+                count["small"],
+                count["questions"],
+                size.low,
             )
     return {
         "questions": next(iter(counts.values()))["questions"],

@@ -123,7 +123,11 @@ def build(
         if contents.to_do(arguments, selection, journal):
             work = begin(journal) if begin else roll_out
             run_questions(
-                *(models, parts, questions, work, journal),
+                models,
+                parts,
+                questions,
+                work,
+                journal,
                 description=description,
                 count=rows_by_stage,
                 costs=costs,

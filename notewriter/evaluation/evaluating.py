@@ -251,7 +251,8 @@ def _tell_of_long_pages(folder: Path, counts: Mapping[str, int]) -> None:
         logger.warning(
             "%s: pages or parts of pages without a note, since they were refused at any length: %d; give the "
             "note-taker a longer context, or let it reply with fewer tokens (--max_tokens)",
-            *(folder, parts),
+            folder,
+            parts,
         )
 
 

@@ -217,7 +217,10 @@ class Batches(httpx2.AsyncBaseTransport):
         if missing:
             logger.warning(
                 "batch %s: %s without a reply to %d of %d requests, which are sent again",
-                *(batch.id, batch.status, len(missing), len(keys)),
+                batch.id,
+                batch.status,
+                len(missing),
+                len(keys),
             )
         self._settle(dict.fromkeys(missing, UNANSWERED))
 

@@ -98,7 +98,8 @@ class ResponseCache:
         logger.info(
             "%s: on a network file system (%s); using a rollback journal, which is slower than write-ahead logging "
             "on a local disk",
-            *(self._path, file_system),
+            self._path,
+            file_system,
         )
         self._change_journal("DELETE")
         self._database.execute("PRAGMA synchronous=FULL")

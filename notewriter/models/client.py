@@ -484,7 +484,8 @@ class Client:
                 self._supports_schemas = False
                 logger.warning(
                     "%s: does not support JSON schemas (%s); they are no longer sent",
-                    *(self.endpoint.base_url, reason(error)),
+                    self.endpoint.base_url,
+                    reason(error),
                 )
             return completion
 
@@ -563,7 +564,11 @@ class Client:
             async with call.reserve(call.messages, call.sampling) as pay:
                 start = time.perf_counter()
                 reply = await ask(
-                    *(api, endpoint.model, call.messages, call.sampling, endpoint.names),
+                    api,
+                    endpoint.model,
+                    call.messages,
+                    call.sampling,
+                    endpoint.names,
                     {**endpoint.extra_body, **extra_body},
                     {CUSTOM_ID: call.key} if endpoint.batch else None,
                 )

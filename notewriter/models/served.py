@@ -75,7 +75,8 @@ def _of_sampling(model: str) -> dict[str, Any]:
     logger.info(
         "%s: served without %s of its generation_config.json, which no option of the run names; serve_options: "
         "{generation_config: auto} keeps what the file says",
-        *(base.path, ", ".join(f"{name} {value}" for name, value in own.items())),
+        base.path,
+        ", ".join(f"{name} {value}" for name, value in own.items()),
     )
     return {"override_generation_config": {name: NEUTRAL[name] for name in own}}
 

@@ -38,7 +38,9 @@ def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     dots = [
         Dot(
             "",
-            *(each.score.mean, each.score.low, each.score.high),
+            each.score.mean,
+            each.score.low,
+            each.score.high,
             x=each.step,
             text=f"step {each.step}: {each.score.text()}",
             ringed=each.step == best.step,

@@ -445,7 +445,8 @@ def _analyzer(name: str) -> tantivy.TextAnalyzer:
     builder = tantivy.TextAnalyzerBuilder(tamil or tantivy.Tokenizer.simple())
     # Stemmers of other languages need the accents.
     for step in (
-        *(tantivy.Filter.remove_long(40), tantivy.Filter.lowercase()),
+        tantivy.Filter.remove_long(40),
+        tantivy.Filter.lowercase(),
         *(fold + stem if name == "english" else stem + fold),
     ):
         builder = builder.filter(step)

@@ -71,7 +71,9 @@ def tell_of_replies(replies: Replies, place: Path) -> None:
         logger.warning(
             "%s: replies were cut and are used as they are: %s; raise their limit of tokens (--max_tokens, or "
             "max_tokens of the stage in stage_sampling)%s",
-            *(place, in_words(many), _of_context(many)),
+            place,
+            in_words(many),
+            _of_context(many),
         )
     for role, marks in replies.unknown.items():
         for mark, count in marks.items():
@@ -79,7 +81,11 @@ def tell_of_replies(replies: Replies, place: Path) -> None:
                 "%s: %d of %d replies of %s begin with %r, which no prompt asks for; if the model thinks there, its "
                 "thoughts are part of notes and answers: switch thinking off (chat_template_kwargs), or start the "
                 "server with a reasoning parser",
-                *(place, count, replies.of_role[role], role, mark),
+                place,
+                count,
+                replies.of_role[role],
+                role,
+                mark,
             )
 
 

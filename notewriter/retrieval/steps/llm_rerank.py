@@ -119,7 +119,9 @@ class LlmRerank(OpenStep):
             logger.warning(
                 "%s: %s is still thinking after %d tokens, so that passages keep their order; switch its thinking off "
                 "at the server",
-                *(self._options.base_url, self._options.llm_rerank, reply.completion_tokens),
+                self._options.base_url,
+                self._options.llm_rerank,
+                reply.completion_tokens,
             )
         return [passages[place] for place in _places(said, len(passages))]
 

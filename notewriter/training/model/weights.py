@@ -153,7 +153,9 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
     if unread := sorted(info["unexpected_keys"]):
         logger.warning(
             "%s: %d of its weights are not read, %s first: its configuration has no place for them",
-            *(name, len(unread), unread[0]),
+            name,
+            len(unread),
+            unread[0],
         )
     if missing := sorted(info["missing_keys"]):
         raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")

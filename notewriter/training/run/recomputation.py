@@ -100,8 +100,12 @@ class RecomputesByNeed:
             return
         logger.info(
             "recomputing %d of %d layers: %.1f GiB estimated, of %.1f free; none would need %.1f, all %.1f",
-            *(count, len(layers), needed(count) / cost_model.GIB, room / cost_model.GIB),
-            *(needed(0) / cost_model.GIB, needed(len(layers)) / cost_model.GIB),
+            count,
+            len(layers),
+            needed(count) / cost_model.GIB,
+            room / cost_model.GIB,
+            needed(0) / cost_model.GIB,
+            needed(len(layers)) / cost_model.GIB,
         )
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -173,7 +177,9 @@ class RecomputesByNeed:
             layer.gradient_checkpointing = place < self.recomputed
         logger.warning(
             "memory ran out with %d of %d layers recomputed; the step is repeated with %d",
-            *(recomputed, layers, self.recomputed),
+            recomputed,
+            layers,
+            self.recomputed,
         )
 
 
