@@ -314,11 +314,13 @@ class Continuation(Rollout):
 
     async def complete(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int = 0) -> Completion:
         """The recorded replies to this prompt, each once and in order, then new completions."""
-        if completion := self._replayed(stage, messages):
-            return completion
-        # The first continuation makes the calls that a single one makes.
-        draw = sample * self._origin.continuations + self._number
-        return await self._origin.draw(stage, messages, sampling, draw)
+        completion = self._replayed(stage, messages)
+        if completion is None:
+            # The first continuation makes the calls that a single one makes.
+            draw = sample * self._origin.continuations + self._number
+            completion = await self._origin.draw(stage, messages, sampling, draw)
+        self.record(stage, messages, sampling, completion)
+        return completion
 
     def _controlled(self, control: Control, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """Likewise where a control plays the role."""

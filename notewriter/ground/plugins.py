@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LONGEST = 200
+"""Characters of somebody else's error that are shown."""
+
 _LOADED: dict[str, object] = {}
 """What `load` has imported in this process, by place."""
 
@@ -40,7 +43,8 @@ class Plugins(dict[str, T]):
 
     Iteration gives ours and those that were asked for, so that a package that cannot be imported stops nobody else.
     A place (`file.py:object`) is an entry only once `load` has imported it, that is, where a user wrote it: what a run
-    folder or a dataset names is no reason to run a file.
+    folder or a dataset names is no reason to run a file. A method or judge from there has its own name too, as in the
+    names of a method's stages.
 
     Args:
         group: the entry points' group, such as `methods` (of `notewriter.methods`).
@@ -56,10 +60,11 @@ class Plugins(dict[str, T]):
         self._of_function = of_function
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in _LOADED or name in self._entry_points()
+        return super().__contains__(name) or self._place_of(name) is not None
 
     def __missing__(self, name: str) -> T:
-        place = name if name in _LOADED else self._entry_points()[name].value
+        if (place := self._place_of(name)) is None:
+            raise KeyError(name)
         entry = load(place)
         if not isinstance(entry, self.kind):
             remedy = self._of_function if inspect.isfunction(entry) and self._of_function else "name the object itself"
@@ -115,6 +120,14 @@ class Plugins(dict[str, T]):
     def _hidden(self) -> dict[str, EntryPoint]:
         """The entry points with the names of ours."""
         return {name: point for name, point in self._entry_points().items() if name in self.ours}
+
+    def _place_of(self, name: object) -> str | None:
+        """Where an entry is that is asked for by its place, its object's own name, or its entry point."""
+        if name in _LOADED:
+            return str(name)
+        loaded = {getattr(entry, "name", ""): place for place, entry in _LOADED.items() if isinstance(entry, self.kind)}
+        point = self._entry_points().get(str(name))
+        return loaded.get(name) or (point.value if point else None)
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self.group)}
@@ -175,8 +188,11 @@ def faults_of(whose: Callable[[], str], function: Callable[..., Any], *others: t
         error = first_leaf(group)
         if isinstance(error, (UserError, *others)) or _is_ours(function):
             raise error from error.__cause__
-        ended = "" if isinstance(error, Misreturn) else f"ended in {type(error).__name__}: "
-        raise UserError(f"{whose()} {ended}{one_line(error)}{_line(function, error)}; correct it there") from error
+        said = one_line(error)
+        if not isinstance(error, Misreturn):
+            # The text of a KeyError is the key, which may be a whole note.
+            said = f"ended in {type(error).__name__}: {said[:LONGEST]}{' ...' if len(said) > LONGEST else ''}"
+        raise UserError(f"{whose()} {said}{_line(function, error)}; correct it there") from error
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:

@@ -11,6 +11,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import Misreturn, awaited, faults_of
 from notewriter.ground.records import MAX_TOKENS, Completion, Message, Passage, Question, Sampling
 from notewriter.ground.text import places_of, without_surrogates, words_in
+from notewriter.ground.typed import shown
 from notewriter.models.client import RequestRefused
 from notewriter.models.thoughts import after_thinking, without_thinking
 from notewriter.retrieval.chain import find
@@ -52,7 +53,7 @@ class Rollout:
         with faults_of(whose, method.run, RequestRefused, MethodEnded):
             answer = await awaited(method.run(self.question.question, self, **options))
             if not isinstance(answer, str):
-                raise Misreturn(f"returned {answer!r}, which is no text")
+                raise Misreturn(f"returned {shown(answer)}, which is no text")
             return answer
 
     def keep_note(self, note: str) -> None:

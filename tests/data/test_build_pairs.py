@@ -16,6 +16,7 @@ from notewriter.data.judges.tie_breaking import NO_REASON
 from notewriter.datasets import BENCHMARKS
 from notewriter.ground import jsonl, plugins
 from notewriter.ground.errors import UserError
+from notewriter.methods import METHODS
 
 STAGES = {
     "deepnote/init_note": "reference",
@@ -135,6 +136,40 @@ def test_an_edited_judge_is_another_run_whose_folder_without_a_pair_has_no_empty
     with pytest.raises(UserError, match=f"the commonest reason, {QUESTIONS} times: {NO_REASON}"):
         build("again", stages=stages, gold_stages=[])
     assert (tmp_path / "again/README.md").exists() and not (tmp_path / "again/train.parquet").exists()
+
+
+@pytest.fixture
+def load_method(tmp_path):
+    """Have a file with the method `mine`, which returns what an expression makes of its note."""
+    place = f"{tmp_path / 'mine.py'}:METHOD"
+
+    def forget():
+        plugins._LOADED.pop(place, None)
+        METHODS.pop("mine", None)
+
+    def load(expression):
+        forget()
+        (tmp_path / "note.jinja").write_text("Answer: {{ question }}")
+        (tmp_path / "mine.py").write_text(
+            "from notewriter import Method, Stage\nNOTE = Stage('mine/note', 'notes', 'note')\n"
+            "async def mine(question, rollout):\n  note = await rollout.generate(NOTE, question=question)\n"
+            f"  return {expression}\nMETHOD = Method(mine, (NOTE,))\n"
+        )
+        plugins.load(place)
+
+    yield load
+    forget()
+
+
+def test_stages_of_a_method_in_a_file_are_trained_and_its_faults_and_edits_are_told(build, load_method):
+    settings = {"stages": {"mine/note": "chance"}, "gold_stages": [], "method_options": {}}
+    load_method("note[: 0 / 1]")
+    with pytest.raises(UserError, match=r"method mine after mine/note ended in TypeError: .* \(mine\.py:5\); correct"):
+        build(**settings)
+    load_method("note")
+    with pytest.raises(UserError, match="contains a run with other contents of method: mine, which have changed"):
+        build(**settings)
+    assert {row["stage"] for row in rows(build("again", **settings))} == {"mine/note"}
 
 
 def test_no_question_is_on_both_sides_of_the_split(build, world):

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,16 @@ def test_an_object_that_a_user_names_by_module_or_file_is_loaded(name, module):
     table, name = Plugins("numbers", int, OURS), name.format(file=module)
     assert name not in table
     assert plugins.load(name) == table.choose("number", name) == table[name] == 2
+
+
+def test_an_object_that_a_user_named_by_its_place_has_its_own_name_too(module):
+    module.write_text("from types import SimpleNamespace\nfirst = SimpleNamespace(name='mine')\n")
+    table, place = Plugins("named", SimpleNamespace, {}), f"{module}:first"
+    assert "mine" not in table
+    plugins.load(place)
+    assert table.choose("thing", "mine") == SimpleNamespace(name="mine") == table[place]
+    assert "mine" not in Plugins("numbers", int, OURS)
+    assert plugins.file_of("named", "mine") == module
 
 
 @pytest.mark.parametrize("name", ["counting:two", "{file}:two"])

@@ -350,6 +350,7 @@ SEARCHED = "await rollout.retrieve('Mira', top_k)"
         (f"{NOTED}; return {{}}['a']", "method mine after stage ended in KeyError: 'a'"),
         (f"{SEARCHED}; int('a')", "method mine after a search ended in ValueError: invalid literal for int.*"),
         ("await asyncio.gather(rollout.absent())", "method mine ended in NameError: .*"),
+        ("raise ValueError('a ' * 150)", f"method mine ended in ValueError: {'a ' * 100} ..."),
         (f"{NOTED}", "method mine after stage returned None, which is no text"),
         ("return 7", "method mine returned 7, which is no text"),
     ],
