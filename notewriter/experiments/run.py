@@ -89,7 +89,7 @@ class PipelineRun:
     Attributes:
         command: the command line.
         result: the file that the command writes last, or all files, by default that of `RESULTS`. A run whose results
-            exist is finished; a run without one is never taken as finished.
+            exist is finished; a run without one, as with an empty list, is never taken as finished.
         after: titles of the runs that must have succeeded before; default: the preceding run.
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
@@ -123,7 +123,7 @@ class PipelineRun:
 
     def results(self) -> list[Path]:
         """The files that it writes last; empty if it has none."""
-        result = self.result or _result_of(self.argv()) or []
+        result = (_result_of(self.argv()) or []) if self.result is None else self.result
         return [Path(file) for file in ([result] if isinstance(result, str) else result)]
 
     def skipped(self) -> str:

@@ -1,15 +1,13 @@
 """The curves of a training run whose checkpoints were evaluated."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, NAME, BestCheckpoint
-from notewriter.ground import jsonl
-from notewriter.models.checkpoint import STATE
 from notewriter.pages.charts import Dot, Panel, panels
+from notewriter.training.publishing.curves import newest_log, points
 
 LOGGED = {"Loss": ("loss", "eval_loss"), "Reward margin": ("rewards/margins", "eval_rewards/margins")}
 """A panel below the score -> what the trainer logs for it, in training and in evaluation."""
@@ -22,15 +20,7 @@ def curves(folder: Path) -> str:
         UserError: a file is damaged.
     """
     best = BEST_CHECKPOINT.read(folder / NAME)
-    last = Path(best.checkpoints[-1].checkpoint)
-    return draw(best, _history(last) if (last / STATE).is_file() else [])
-
-
-def _history(checkpoint: Path) -> list[dict[str, Any]]:
-    """The trainer's log up to a checkpoint, an entry a step."""
-    state: dict[str, Any] = jsonl.read_object(checkpoint / STATE, dict, "restore the file or remove the checkpoint")
-    history = state.get("log_history")
-    return [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    return draw(best, newest_log(Path(best.checkpoints[-1].checkpoint)))
 
 
 def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
@@ -49,17 +39,8 @@ def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     ]
     shown = [Panel(f"{best.metric}, 95% interval", {"score": [(dot.x, dot.mean) for dot in dots]}, dots)]
     for title, names in LOGGED.items():
-        lines = {name: _line(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
+        lines = {name: points(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
         if any(lines.values()):
             shown.append(Panel(title, lines))
     shown[-1] = replace(shown[-1], axis="Training steps; the ring marks the best checkpoint")
     return panels("Score, loss and reward margin against training steps", shown)
-
-
-def _line(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    points = [(entry.get("step"), entry.get(key)) for entry in history]
-    return [
-        (step, float(value))
-        for step, value in points
-        if isinstance(step, int) and isinstance(value, int | float) and math.isfinite(value)
-    ]

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -111,8 +111,7 @@ def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparis
 
     left, right = ([{id: _numbers(run.predictions[id]) for id in shared} for run in side] for side in (before, after))
     scores = dict.fromkeys(name for id in shared for name in runs[0].predictions[id].scores)
-    found = {name: compared(left, right, name) for name in (*scores, *COSTS)}
-    return {name: paired for name, paired in found.items() if paired}
+    return compare_measures(left, right, (*scores, *COSTS))
 
 
 def _numbers(of: Prediction) -> dict[str, float]:
@@ -139,6 +138,12 @@ def check_comparable(runs: Sequence[Run]) -> None:
                     f"{first.folder} and {run.folder}: question {id!r} has a different text in each; "
                     "evaluate both on one question file"
                 )
+
+
+def compare_measures(before: Sequence[ByQuestion], after: Sequence[ByQuestion], measures: Iterable[str]) -> Comparison:
+    """Some measures on two sides of runs, those of which a question has both (`compared`)."""
+    found = {name: compared(before, after, name) for name in measures}
+    return {name: paired for name, paired in found.items() if paired}
 
 
 def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:

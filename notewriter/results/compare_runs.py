@@ -11,7 +11,7 @@ from typing import Annotated
 
 from annotated_types import Interval, MinLen
 
-from notewriter.evaluation.controls import CONTENDERS, SENTENCES, control_notes
+from notewriter.evaluation.controls import SENTENCES, control_notes
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.config import parse
 from notewriter.ground.digests import drawn
@@ -20,7 +20,7 @@ from notewriter.results.compare import Comparison, compare
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table
 from notewriter.results.verdict import verdict
-from notewriter.results.without_a_model import beside, highest_control
+from notewriter.results.without_a_model import beside, best_contender
 
 
 @dataclass
@@ -72,26 +72,21 @@ def format_table(
     return "\n".join([*parts, explanation])
 
 
-def examples(before: Run, after: Run, number: int) -> str:
+def examples(before: Run, after: Run, number: int, control: str) -> str:
     """The notes on the `number` shared questions whose ids have the smallest hashes, each with its share of the facts.
 
-    The control is the one with the highest mean over all questions of the run after; empty where nothing has a note.
+    Those of a control stand below them, unless it is empty. Empty where nothing has a note.
 
     Raises:
         UserError: as `controls.readings`.
     """
     read = {each.question.id: each for each in after.read}
-    notes = control_notes([*read.values()], CONTENDERS) if read else {}
-    scores = {
-        name: {id: note_scores(note, read[id].question) for id, note in by_question.items()}
-        for name, by_question in notes.items()
-    }
-    best = highest_control(scores, FACTS)
+    notes = control_notes(after.read, [control] if control else [])
     parts = []
     for id in drawn(read.keys() & before.predictions.keys(), number):
         question = read[id].question
         written = {"before": before.predictions[id].note, "after": read[id].note}
-        written |= {best: notes[best][id]} if best else {}
+        written |= {name: by_question[id] for name, by_question in notes.items()}
         lines = [f"{_line(question.question)} ({_line(' | '.join(question.answers))})"]
         for name, note in written.items():
             facts = note_scores(note, question).get(FACTS)
@@ -119,7 +114,7 @@ def main(argv: list[str]) -> None:
     sys.stdout.write(format_table(comparison, controls, constants) + "\n")
     if reason:
         sys.stdout.write(f"Without a model: not shown. {reason}\n")
-    elif arguments.examples and (notes := examples(before[0], after[0], arguments.examples)):
+    elif arguments.examples and (notes := examples(before[0], after[0], arguments.examples, best_contender(controls))):
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")
     if sentence := verdict(before[0], after[0], comparison, controls):
         sys.stdout.write(f"\n{sentence}\n")

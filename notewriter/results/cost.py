@@ -26,9 +26,10 @@ from notewriter.retrieval.protocol import OpenSource, Scope, Source, SourceOptio
 from notewriter.rollouts.rehearsal import DryRunArguments, rehearse
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
+from notewriter.training.cost.operations import PEAK_TFLOPS
 
-PEAK = 312e12
-"""bfloat16 operations per second of an A100, by its data sheet."""
+PEAK = PEAK_TFLOPS["A100"] * 1e12
+"""bfloat16 operations per second of an A100."""
 
 PREFILL, DECODE = 0.45, 0.10
 """The shares of the peak at which prompts are read and replies written, with many requests in flight.

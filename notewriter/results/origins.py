@@ -91,15 +91,15 @@ def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
     header += ["rollout prompt tokens", "rollout completion tokens"]
     rows = []
     for cell, seeds in origins.items():
-        spent = [[*_sums(map(_training_cost, each.trainings), 4), *_rollout_tokens(each)] for each in seeds]
+        spent = [[*_sums(map(_training_cost, each.trainings)), *_rollout_tokens(each)] for each in seeds]
         rows.append([cell, *map(_mean, zip(*spent, strict=True))])
     return "Training and rollouts", header, rows
 
 
-def _sums(costs: Iterable[list[float | None]], kinds: int) -> list[float | None]:
-    """The sum of each kind of cost; None if one of the runs does not know it."""
-    columns = list(zip(*costs, strict=True)) or [()] * kinds
-    return [None if None in column else sum(cost for cost in column if cost is not None) for column in columns]
+def _sums(costs: Iterable[list[float | None]]) -> list[float | None]:
+    """The sum of each of `_training_cost`; None if one of the runs does not know it."""
+    columns = zip([0, 0, 0, 0], *costs, strict=True)
+    return [None if None in column else sum(filter(None, column)) for column in columns]
 
 
 def _rollout_tokens(origins: Origins) -> list[int]:

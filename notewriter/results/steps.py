@@ -112,8 +112,8 @@ class EstimatedRun:
             "after": self.after,
             "needs": {name: each for name, each in needs.items() if each},
         }
-        # Without `after` a run comes after the one before it.
-        return {name: each for name, each in entry.items() if each or name == "after"}
+        # Without `after` a run comes after the one before it; without `result` its command has a usual one.
+        return {name: each for name, each in entry.items() if each or name != "needs"}
 
 
 def steps_of(

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from notewriter.artifacts.run_folder import CONFIG
 from notewriter.evaluation.catalogue import HEADLINE, metric_named
-from notewriter.evaluation.controls import CONTENDERS, SENTENCES
+from notewriter.evaluation.controls import SENTENCES
 from notewriter.evaluation.notes import FACTS, WORDS
 from notewriter.results.compare import Comparison, Paired, is_sure
 from notewriter.results.origins import origins_of, statistics_of
 from notewriter.results.runs import Run
-from notewriter.results.without_a_model import highest
+from notewriter.results.without_a_model import best_contender
 
 LEARNT = 400
 """Questions to learn from up to which a model of 135M was seen to gain from more (docs/results/worth.md)."""
@@ -35,9 +35,7 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
     measure = next((name for name in (FACTS, *HEADLINE) if name in comparison), None)
     if measure is None:
         return ""
-    gain = comparison[measure]
-    facts = {name: of[FACTS].before for name, of in against.items() if name in CONTENDERS and FACTS in of}
-    best = highest(facts) if measure == FACTS else ""
+    gain, best = comparison[measure], best_contender(against) if measure == FACTS else ""
     trained = before.metrics.method == after.metrics.method and before.metrics.model != after.metrics.model
     name = after.label or after.metrics.name
     than_before = _more(measure, gain, "before" if trained else before.label or before.metrics.name)

@@ -5,10 +5,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from notewriter.evaluation.catalogue import metric_named
-from notewriter.evaluation.controls import CEILING, OTHER, Scores, constant_scores, control_scores
+from notewriter.evaluation.controls import CEILING, CONTENDERS, OTHER, Scores, constant_scores, control_scores
 from notewriter.evaluation.notes import ANSWER, FACTS, WORDS
 from notewriter.ground.errors import UserError
-from notewriter.results.compare import ByQuestion, Comparison, compared, corrected
+from notewriter.results.compare import ByQuestion, Comparison, compare_measures, corrected
 from notewriter.results.runs import Run
 
 
@@ -61,12 +61,8 @@ def _against(runs: Sequence[Run], others: Sequence[Scores], metrics: Sequence[st
     if not others or not all(others):
         return {}
     after = [{id: each.scores for id, each in run.predictions.items()} for run in runs]
-    comparisons: dict[str, Comparison] = {}
-    for name in [name for name in others[0] if all(name in each for each in others)]:
-        before = [each[name] for each in others]
-        found = {metric: compared(before, after, metric) for metric in metrics}
-        comparisons[name] = {metric: paired for metric, paired in found.items() if paired}
-    return comparisons
+    shared = [name for name in others[0] if all(name in each for each in others)]
+    return {name: compare_measures([each[name] for each in others], after, metrics) for name in shared}
 
 
 def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]:
@@ -78,6 +74,11 @@ def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]
 def highest(means: Mapping[str, float]) -> str:
     """The control with the highest mean, the first of equal ones; empty without any."""
     return max(means, key=means.__getitem__, default="")
+
+
+def best_contender(against: Mapping[str, Comparison]) -> str:
+    """The contender whose notes hold most of the facts, of `against_controls`; empty without one."""
+    return highest({name: of[FACTS].before for name, of in against.items() if name in CONTENDERS and FACTS in of})
 
 
 def highest_control(scores: Mapping[str, ByQuestion], metric: str) -> str:

@@ -26,7 +26,7 @@ def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(note
 
 def test_runs_without_notes_have_no_examples(write_run, tmp_path):
     before, after = (write_run(tmp_path / name, {"a": 1.0}) for name in ("before", "after"))
-    assert examples(Run(before), Run(after), 3) == ""
+    assert examples(Run(before), Run(after), 3, "") == ""
 
 
 def test_ids_are_drawn_by_their_hashes_alone():

@@ -215,7 +215,11 @@ def test_documents_of_the_user_s_that_changed_are_read_again(own):
     for folder in ("runs/corpus/notes", "built/notes/index"):
         Path(folder).mkdir(parents=True)
         Path(folder, "manifest.json").write_text("{}")
-    assert not [step for step in steps_for(own, own.cells) if step.is_finished]
+    steps = steps_for(own, own.cells)
+    assert not [step for step in steps if step.is_finished]
+    made = {"output_dir": "runs/x", "runs": [step.run for step in steps[:2]]}
+    Path("pipeline.yaml").write_text(yaml.safe_dump(made))
+    assert all(run.missing() for run in read_pipeline(Path("pipeline.yaml")).runs)
 
 
 def test_what_is_missing_and_made_by_no_step_is_said_with_its_key(own, tmp_path):
