@@ -190,15 +190,8 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
             hours += scale * gpu_seconds(*tokens, plays.billions_of(role) or 0) / 3600
             money += scale * cost({"policy": plays.prices}, "policy", *tokens) if plays.prices else 0
     total = estimate["tokens_in_all"]
-    return CellCost(
-        name=cell.name,
-        questions=questions,
-        calls=round(scale * total.get("calls", 0)),
-        prompt_tokens=round(scale * total.get("prompt_tokens", 0)),
-        completion_tokens=round(scale * total.get("completion_tokens", 0)),
-        gpu_hours=hours,
-        money=money,
-    )
+    counts = [round(scale * total.get(key, 0)) for key in ("calls", "prompt_tokens", "completion_tokens")]
+    return CellCost(cell.name, questions, *counts, gpu_hours=hours, money=money)
 
 
 def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:

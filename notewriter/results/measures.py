@@ -140,12 +140,10 @@ class Score(NamedTuple):
     Attributes:
         interval: the mean over runs and questions, with its interval over the questions that all runs have.
         runs: the mean of each run.
-        questions: how many questions all runs have.
     """
 
     interval: Interval
     runs: list[float]
-    questions: int
 
     @property
     def deviation(self) -> float:
@@ -158,9 +156,7 @@ def score(name: str, runs: Sequence[Run], wanted: Wanted = all_questions) -> Sco
     values = [by_question(name, run, wanted) for run in runs]
     if not (means := over_seeds(values)):
         return None
-    return Score(
-        bootstrap_interval(list(means.values())), [statistics.fmean(each.values()) for each in values], len(means)
-    )
+    return Score(bootstrap_interval(list(means.values())), [statistics.fmean(each.values()) for each in values])
 
 
 def measured(runs: Sequence[Run]) -> list[str]:

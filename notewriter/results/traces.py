@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
@@ -51,13 +51,10 @@ class Traces:
         return self.with_prompts[:whole] + self.without_prompts[whole:], whole
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionTrace:
+class Outcome(NamedTuple):
     """The outcome of a run on a question; `steps` is None where there is no trace."""
 
-    question_id: str
-    prediction: str
-    note: str
+    prediction: Prediction
     error: str
     steps: list[Step] | None
 
@@ -72,8 +69,8 @@ def pack(runs: Sequence[Run], limit: int) -> Traces:
     size = 0
     for run, chunk in _in_turn([_chunks(_outcomes(run)) for run in runs]):
         for place, outcome in enumerate(chunk, start=len(traces.without_prompts) * CHUNK):
-            traces.places[run][outcome.question_id] = place
-            traces.errors[run][outcome.question_id] = outcome.error
+            traces.places[run][outcome.prediction.question_id] = place
+            traces.errors[run][outcome.prediction.question_id] = outcome.error
         block = [_shown(outcome) for outcome in chunk]
         traces.without_prompts.append(packed(block))
         if size <= limit:
@@ -95,25 +92,22 @@ def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
         yield chunk
 
 
-def _outcomes(run: Run) -> Iterator[QuestionTrace]:
+def _outcomes(run: Run) -> Iterator[Outcome]:
     """A run's outcomes in the order of its traces; predictions without a trace come last."""
-    seen = set()
+    left = dict(run.predictions)
     for trace in read_traces(run.folder / "traces.jsonl"):
-        seen.add(trace.question_id)
-        if prediction := run.predictions.get(trace.question_id):
-            error = prediction.error or trace.error
-            yield QuestionTrace(trace.question_id, prediction.prediction, prediction.note, error, trace.steps)
-    for id, prediction in run.predictions.items():
-        if id not in seen:
-            yield QuestionTrace(id, prediction.prediction, prediction.note, prediction.error, None)
+        if prediction := left.pop(trace.question_id, None):
+            yield Outcome(prediction, prediction.error or trace.error, trace.steps)
+    yield from (Outcome(prediction, prediction.error, None) for prediction in left.values())
 
 
-def _shown(outcome: QuestionTrace) -> dict[str, object]:
+def _shown(outcome: Outcome) -> dict[str, object]:
     """An outcome without its prompts."""
     steps = None
     if outcome.steps is not None:
         steps = [_step(*each) for each in zip(outcome.steps, _sources(outcome.steps), strict=True)]
-    return {"prediction": outcome.prediction, "note": outcome.note, "error": outcome.error, "steps": steps}
+    prediction = outcome.prediction
+    return {"prediction": prediction.prediction, "note": prediction.note, "error": outcome.error, "steps": steps}
 
 
 def _step(step: Step, source: int | None) -> dict[str, object]:
@@ -160,7 +154,7 @@ def note_before(messages: Sequence[Message], notes: Sequence[str]) -> int:
     return used[-1] if used else len(notes) - 1
 
 
-def _prompts(outcome: QuestionTrace, numbers: dict[str, int]) -> dict[str, object]:
+def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
     """An outcome's prompts as numbers of pieces, and in `pieces` those that its block did not have before.
 
     A trace sends its passages and notes several times, and all traces the same instructions, farther apart than a

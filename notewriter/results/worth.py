@@ -47,7 +47,6 @@ from notewriter.results.page import Part, Plot, Section
 from notewriter.results.runs import Run
 from notewriter.results.tables import comparison_table
 from notewriter.results.without_a_model import highest_control
-from notewriter.retrieval.chain import Part as Searched
 from notewriter.retrieval.chain import parts_of
 from notewriter.rollouts.controls import REGRESSION
 from notewriter.rollouts.regression import FITTED, Regression
@@ -133,11 +132,12 @@ def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelA
     """
     reader = models if models.serve or models.base_url or models.models else None
     fitted = FITTED.read(Path(arguments.regression)) if arguments.regression else None
-    searched = parts_of(arguments.index, arguments.retriever)
+    # Refused before anything is measured.
+    parts_of(arguments.index, arguments.retriever)
     choosing = [Run(Path(arguments.choose_on))] if arguments.choose_on else []
     with keep() if reader else contextlib.nullcontext():
         measured = {
-            run.folder: worth_of(run, arguments.further, arguments.cut_at, reader, logs, fitted, searched)
+            run.folder: worth_of(run, arguments, reader, logs, fitted)
             for run in {run.folder: run for run in (*choosing, *runs)}.values()
         }
     worths = [measured[run.folder] for run in runs]
@@ -147,24 +147,16 @@ def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelA
 
 
 def worth_of(
-    run: Run,
-    further: int,
-    words: int,
-    reader: ModelArguments | None,
-    logs: Path,
-    fitted: Regression | None = None,
-    searched: Sequence[Searched] = (),
+    run: Run, arguments: WorthArguments, reader: ModelArguments | None, logs: Path, fitted: Regression | None = None
 ) -> Worth:
     """Measure the notes of a finished run and its controls.
 
     Args:
         run: the run.
-        further: passages that the next search adds; 0: none is made.
-        words: where notes are cut for the next search and the reader.
+        arguments: the next search, and where notes are cut for it and the reader.
         reader: how the frozen reader is reached; None: without likelihoods.
         logs: the folder for its server's log.
         fitted: the control `regression`; None: without it.
-        searched: the retriever of the next search; empty for the local indexes that the run's folder names.
 
     Raises:
         UserError: the run kept no notes, its questions or passages are not at hand, the regression was fitted on one of
@@ -181,11 +173,11 @@ def worth_of(
         for writer, by_question in notes.items():
             note = by_question[id]
             scores[writer][id] = note_worth(note, each.question, at_hand) | names_subjects(note, passages)
-    if further:
-        _add(scores, run_async(_next_search(run, notes, further, words, searched)))
+    if arguments.further:
+        _add(scores, run_async(_next_search(run, notes, arguments)))
     if reader:
         yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
-        gains = note_gains(notes, list(questions.values()), reader, logs, words)
+        gains = note_gains(notes, list(questions.values()), reader, logs, arguments.cut_at)
         _add(
             scores,
             {
@@ -196,16 +188,14 @@ def worth_of(
     return Worth(run.label or run.metrics.name, run.read, scores)
 
 
-async def _next_search(
-    run: Run, notes: Mapping[str, Mapping[str, str]], further: int, words: int, searched: Sequence[Searched]
-) -> Scores:
-    async with searched_again(run.folder, searched) as retriever:
+async def _next_search(run: Run, notes: Mapping[str, Mapping[str, str]], arguments: WorthArguments) -> Scores:
+    async with searched_again(run.folder, parts_of(arguments.index, arguments.retriever)) as retriever:
         return {
             writer: await scores_of(
                 [Noted(each.question, each.passages, by_question[each.question.id]) for each in run.read],
                 retriever,
-                k=further,
-                words=words,
+                k=arguments.further,
+                words=arguments.cut_at,
             )
             for writer, by_question in notes.items()
         }

@@ -13,7 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.results import report, worth
 from notewriter.results.runs import Run
 from notewriter.results.without_a_model import highest_control
-from notewriter.results.worth import CONTROLS, OWN, best_table, worth_of, writers_table
+from notewriter.results.worth import CONTROLS, OWN, WorthArguments, best_table, worth_of, writers_table
 from notewriter.rollouts.regression import fitted
 from notewriter.testing import scripted_endpoint
 
@@ -21,7 +21,7 @@ from notewriter.testing import scripted_endpoint
 @pytest.fixture(scope="module")
 def after(noted_runs):
     folder, _ = noted_runs
-    return worth_of(Run(folder / "after"), 3, 40, None, folder)
+    return worth_of(Run(folder / "after"), WorthArguments(), None, folder)
 
 
 def test_every_writer_has_every_measure_at_the_words_of_the_runs_notes(after):
@@ -67,11 +67,11 @@ def test_a_control_that_is_fitted_joins_the_others_on_questions_that_it_has_not_
     folder, _ = noted_runs
     seen = [replace(each.question, id=f"seen {each.question.id}") for each in after.read]
     regression = fitted(zip(seen, (each.passages for each in after.read), strict=True))
-    worth = worth_of(Run(folder / "after"), 0, 40, None, folder, regression)
+    worth = worth_of(Run(folder / "after"), WorthArguments(further=0), None, folder, regression)
     assert {each["note_words"] for each in worth.scores["regression"].values()} == {12.0}
     of_itself = fitted((each.question, each.passages) for each in after.read)
     with pytest.raises(UserError, match="regression: was fitted on question"):
-        worth_of(Run(folder / "after"), 0, 40, None, folder, of_itself)
+        worth_of(Run(folder / "after"), WorthArguments(further=0), None, folder, of_itself)
 
 
 def test_a_row_of_a_writer_has_its_means_under_short_heads(after):
@@ -120,7 +120,7 @@ def test_a_control_in_the_place_of_the_model_is_worth_as_much_as_itself(noted_ru
             "models": {"notes": {"control": "lead", "words": 12}},
         }
         evaluate.main(run_config(tmp_path, "lead", world, endpoint, settings))
-    measured = worth_of(Run(tmp_path / "lead"), 0, 40, None, tmp_path)
+    measured = worth_of(Run(tmp_path / "lead"), WorthArguments(further=0), None, tmp_path)
     assert measured.scores[OWN] == measured.scores["lead"]
 
 
