@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from notewriter.artifacts.metrics import read_metrics
@@ -40,7 +39,7 @@ from notewriter.results.published_notes import (
     with_passages,
 )
 from notewriter.results.runs import Runs
-from notewriter.results.tables import comparison_table, grid_table
+from notewriter.results.tables import comparison_table
 from notewriter.results.without_a_model import against_controls, corrected_scores
 
 NOT_RUN = "not run"
@@ -208,11 +207,12 @@ def _grid(
     text: Callable[[str, str], str],
     rows: Iterable[str] | None = None,
     sets: Mapping[str, str] | None = None,
+    head: str = "cell",
 ) -> Table:
     """A table of what `text` says of each row on each set: of those that have begun, on all sets, unless given."""
-    shown = [(row, row) for row in (experiment.begun if rows is None else rows)]
-    columns = [(title, of) for of, title in (experiment.sets if sets is None else sets).items()]
-    return grid_table(caption, "cell", shown, columns, text)
+    rows = experiment.begun if rows is None else rows
+    sets = experiment.sets if sets is None else sets
+    return caption, [head, *sets.values()], [[row, *(text(row, of) for of in sets)] for row in rows]
 
 
 def _scores(experiment: Experiment, metric: str) -> Table:
@@ -362,23 +362,25 @@ def _against_best(experiment: Experiment) -> list[Part]:
 
 def _differences(experiment: Experiment) -> list[Part]:
     """In every score on every set, the difference of each pair of cells to compare; empty if none has begun."""
-    pairs = [(f"{one} → {other}", (one, other)) for one, other in experiment.compare]
-    pairs = [(name, pair) for name, pair in pairs if {*pair} <= {*experiment.begun}]
+    pairs = {f"{one} → {other}": (one, other) for one, other in experiment.compare}
+    pairs = {name: pair for name, pair in pairs.items() if {*pair} <= {*experiment.begun}}
     if not pairs:
         return []
 
-    def text(metric: str, pair: tuple[str, str], of: str) -> str:
-        before, after = (experiment.runs[row, of] for row in pair)
-        each = difference(metric, before, after)
-        if each is None:
-            return _why_not(before, after)
-        return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
+    def table(metric: str) -> Table:
+        def text(name: str, of: str) -> str:
+            before, after = (experiment.runs[row, of] for row in pairs[name])
+            each = difference(metric, before, after)
+            if each is None:
+                return _why_not(before, after)
+            return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
 
-    sets = [(title, of) for of, title in experiment.sets.items()]
+        return _grid(experiment, _caption(metric), text, pairs, head="cells")
+
     return [
         "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds and "
         "questions together, of which there are as many as the brackets say.",
-        *(grid_table(_caption(metric), "cells", pairs, sets, partial(text, metric)) for metric in experiment.metrics),
+        *map(table, experiment.metrics),
     ]
 
 

@@ -1,7 +1,6 @@
 """The text of comparisons: means, differences with their intervals, and p-values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup
 
@@ -21,22 +20,6 @@ def named(name: str) -> Marked:
     metric = metric_named(name)
     hint = ": ".join(filter(None, (name, metric.meaning)))
     return Marked(metric.label, Markup('<span title="{}">{}</span>').format(hint, metric.label))
-
-
-Row = TypeVar("Row")
-Column = TypeVar("Column")
-
-
-def grid_table(
-    caption: str,
-    head: str,
-    rows: Iterable[tuple[str, Row]],
-    columns: Sequence[tuple[str, Column]],
-    text: Callable[[Row, Column], str],
-) -> Table:
-    """A table of what `text` says of each row in each column, which stand beside what they are called."""
-    lines = [[label, *(text(row, column) for _, column in columns)] for label, row in rows]
-    return caption, [head, *(label for label, _ in columns)], lines
 
 
 def mean_text(name: str, mean: float, deviation: float | None = None) -> str:
