@@ -191,7 +191,7 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
             money += scale * cost({"policy": plays.prices}, "policy", *tokens) if plays.prices else 0
     total = estimate["tokens_in_all"]
     counts = [round(scale * total.get(key, 0)) for key in ("calls", "prompt_tokens", "completion_tokens")]
-    return CellCost(cell.name, questions, *counts, gpu_hours=hours, money=money)
+    return CellCost(cell.name, questions, *counts, hours, money)
 
 
 def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:
