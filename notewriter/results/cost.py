@@ -190,8 +190,9 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
             hours += scale * gpu_seconds(*tokens, plays.billions_of(role) or 0) / 3600
             money += scale * cost({"policy": plays.prices}, "policy", *tokens) if plays.prices else 0
     total = estimate["tokens_in_all"]
-    counts = [round(scale * total.get(key, 0)) for key in ("calls", "prompt_tokens", "completion_tokens")]
-    return CellCost(cell.name, questions, *counts, hours, money)
+    keys = ("calls", "prompt_tokens", "completion_tokens")
+    calls, read, written = (round(scale * total.get(key, 0)) for key in keys)
+    return CellCost(cell.name, questions, calls, read, written, hours, money)
 
 
 def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:
