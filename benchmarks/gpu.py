@@ -252,8 +252,7 @@ def estimated_bytes(model: Any, lora: bool, longest: int, completion: int, optio
         base = ModelConfig(folder, dtype="bfloat16" if lora else "float32", **adapter)
         training = DPOConfiguration(folder, **options)
         shape = cost_model.shape_of(base)
-        held, moments = cost_model.memory(shape, load, cost_model.MachineArguments(), training, base, True)
-    return sum(held.values()) + max(moments.values())
+        return cost_model.memory(shape, load, cost_model.MachineArguments(), training, base, True).total
 
 
 MEASUREMENTS: dict[str, tuple[Callable[..., Record], tuple[Any, ...]]] = {

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TextIO, cast
 
@@ -59,15 +59,7 @@ def records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((f"line {number}", record) for number, record in read(path))
         return
     text = "".join(line for _, line in itertools.chain([first], lines))
-    try:
-        items = json.loads(text)
-    except json.JSONDecodeError as error:
-        place = f"{path}:{first[0] - 1 + error.lineno}"
-        raise UserError(
-            f"{place}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); write one JSON object per line") from error
+    items = _value(text, lambda line: f"{path}:{first[0] - 1 + line}")
     for number, item in enumerate(items, start=1):
         if not isinstance(item, dict):
             kind = type(item).__name__
@@ -107,20 +99,23 @@ def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
     return typed.read(value, kind, str(path), remedy)
 
 
+def _value(text: str, place: Callable[[int], str]) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        at = place(error.lineno)
+        raise UserError(f"{at}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place(1)}: cannot be read ({error}); fix or remove the line") from error
+
+
 def parse(line: str, place: str) -> dict[str, Any]:
     """The JSON object in a line.
 
     Raises:
         UserError: it is none; names the place.
     """
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{place}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: cannot be read ({error}); fix or remove the line") from error
+    record = _value(line, lambda _: place)
     if not isinstance(record, dict):
         raise UserError(f"{place}: is a {type(record).__name__}, not an object; write one JSON object per line")
     return record

@@ -50,7 +50,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import torch
 from annotated_types import Interval
@@ -237,12 +237,7 @@ def estimate(
     choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
     if compressed_width(model) and machine.sharding != "none":
         raise UserError(f"sharding: there is no estimate of quantized weights with {machine.sharding}; give none")
-    held, moments = memory(shape, load, machine, training, model, half)
-    elsewhere = 0.0
-    if machine.sharding == "zero3_offload":
-        # The optimizer's float32 gradients are there too.
-        elsewhere = sum(held.values()) - held["bucket"] + 4 * shape.trained / machine.gpus
-        held, moments = {"bucket": held["bucket"]}, moments | {"step": 0}
+    needs = memory(shape, load, machine, training, model, half)
     batch = training.total_batch_size or (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * machine.gpus
     )
@@ -260,20 +255,36 @@ def estimate(
     if machine.gpu:
         peak = peak_tflops(machine.gpu) or choose("gpu", machine.gpu, PEAK_TFLOPS)
     result: dict[str, Any] = {
-        "held": {name: round(value) for name, value in held.items()},
-        "moments": {name: round(value) for name, value in moments.items()},
-        "total": round(total(shape, load, machine, training, model, half)),
-        "machine": round(elsewhere),
+        "held": {name: round(value) for name, value in needs.held.items()},
+        "moments": {name: round(value) for name, value in needs.moments.items()},
+        "total": round(needs.total),
+        "machine": round(needs.machine),
         "tokens": round(load.forward_tokens * share),
         "steps": steps,
         "operations": operations,
     }
     if recomputes_by_need(training):
-        result["without_recomputation"] = round(total(shape, load, machine, training, model, half, 0))
+        result["without_recomputation"] = round(memory(shape, load, machine, training, model, half, 0).total)
     if peak:
         reached = machine.utilization or UTILIZATION
         result["hours"] = operations / (machine.gpus * peak * 1e12 * reached) / 3600
     return result
+
+
+class Memory(NamedTuple):
+    """The bytes of a GPU that are held throughout, those of each moment beside them, and those in the machine's memory.
+
+    With ZeRO-3's offload a GPU has its share of the machine's.
+    """
+
+    held: dict[str, float]
+    moments: dict[str, float]
+    machine: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Bytes of a GPU at the peak."""
+        return sum(self.held.values()) + max(self.moments.values())
 
 
 def memory(
@@ -284,8 +295,8 @@ def memory(
     model: ModelConfig,
     half: bool,
     recomputed: int | None = None,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Bytes of a GPU: what is held throughout, and what each moment needs beside it (formulas above).
+) -> Memory:
+    """What a run needs of a GPU (formulas above).
 
     `recomputed` are the layers that are, by default all with gradient checkpointing, and `auto` counts as that.
     """
@@ -343,23 +354,11 @@ def memory(
         "forward": kept + (reference * (2 * shape.parameters + words) * compute if fsdp else copies),
         "step": 6 * min(trained, SUBGROUP if zero3 else trained) if deepspeed and half else 0,
     }
-    return held, moments
-
-
-def total(
-    shape: Shape,
-    load: Load,
-    machine: MachineArguments,
-    training: Configuration,
-    model: ModelConfig,
-    half: bool,
-    recomputed: int | None = None,
-) -> float:
-    """Bytes of a GPU at the peak, as `memory`; what ZeRO-3 with offload holds is in the machine's memory."""
-    held, moments = memory(shape, load, machine, training, model, half, recomputed)
-    if machine.sharding == "zero3_offload":
-        return held["bucket"] + max(moments["layer"], moments["head"], moments["forward"])
-    return sum(held.values()) + max(moments.values())
+    if machine.sharding != "zero3_offload":
+        return Memory(held, moments)
+    # The optimizer's float32 gradients are in the machine's memory too.
+    elsewhere = sum(held.values()) - held["bucket"] + 4 * shape.trained / machine.gpus
+    return Memory({"bucket": held["bucket"]}, moments | {"step": 0}, elsewhere)
 
 
 def sizes_of(dataset: Dataset) -> list[tuple[int, ...]]:

@@ -201,4 +201,4 @@ def need_of(
     """
     shape, load, machine = cost_model.shape_of(model), cost_model.load_of(sizes, shared), machine_of(accelerator)
     half = bool(training.bf16 or training.fp16)
-    return functools.partial(cost_model.total, shape, load, machine, training, model, half)
+    return lambda recomputed: cost_model.memory(shape, load, machine, training, model, half, recomputed).total

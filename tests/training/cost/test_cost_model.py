@@ -355,7 +355,7 @@ def test_each_layer_that_is_not_recomputed_keeps_its_inside_in_place_of_its_inpu
         model = ModelConfig(model_name_or_path="qwen", dtype="bfloat16", use_peft=True)
         machine = cost_model.MachineArguments()
         shape = cost_model.Shape(**(vars(QWEN) | {"trained": ADAPTERS}))
-        return cost_model.total(shape, LOAD, machine, training, model, True, recomputed)
+        return cost_model.memory(shape, LOAD, machine, training, model, True, recomputed).total
 
     # By default all, as the estimate for hours.
     assert total(None) == total(28)
