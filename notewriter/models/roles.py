@@ -279,7 +279,7 @@ def served_models(arguments: ModelArguments, log_dir: Path) -> Iterator[Roles]:
     """
     check(arguments)
     check_endpoints(arguments)
-    models, wanted = _models(arguments), wanted_by(arguments)
+    models, wanted = models_of(arguments), wanted_by(arguments)
     logs = {model.serve: log_dir / f"vllm-{role}.log" for role, model in reversed(models.items()) if model.serve}
     with use(list(wanted.values()), logs, arguments.port, arguments.ready_timeout) as running:
         roles: Roles = {}
@@ -300,7 +300,7 @@ def wanted_by(arguments: ModelArguments) -> dict[str, Wanted]:
         UserError: roles want one checkpoint in two ways, or its chat template does not know the variables that it gets.
     """
     wanted: dict[str, Wanted] = {}
-    for role, model in _models(arguments).items():
+    for role, model in models_of(arguments).items():
         if path := model.serve:
             options = {**arguments.serve_options, **model.serve_options}
             own = Wanted(path, options, model.replicas or arguments.replicas)
@@ -312,8 +312,12 @@ def wanted_by(arguments: ModelArguments) -> dict[str, Wanted]:
     return wanted
 
 
-def _models(arguments: ModelArguments) -> dict[str, ModelOfRole]:
-    """Role -> its model, without the roles that controls play."""
+def models_of(arguments: ModelArguments) -> dict[str, ModelOfRole]:
+    """Role -> its model, without the roles that controls play.
+
+    Raises:
+        UserError: as `policy_of`.
+    """
     policy = {"chat_template_kwargs": arguments.chat_template_kwargs} | policy_of(arguments)
     roles = arguments.models | {"policy": policy}
     return {role: _model(value, arguments) for role, value in roles.items() if "control" not in value}

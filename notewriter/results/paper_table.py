@@ -126,6 +126,11 @@ class Evaluated(Cell):
         evaluation, models, costs = from_keywords(OPTIONS, self.options | {"output_dir": self.folder})
         return evaluation, models, costs
 
+    @property
+    def asked(self) -> list[ModelArguments]:
+        """The models of the evaluation, and those of the judge, if there is one."""
+        return [self.parsed[1], *([self.judge.models(Path("none"))] if self.judge else [])]
+
     def arguments(self, folder: Path, cache: Path) -> tuple[EvaluateArguments, ModelArguments, CostArguments]:
         """The options of the run in a folder; `cache` is used if they name none."""
         evaluation, models, costs = self.parsed
@@ -346,11 +351,6 @@ def _usable(place: str, options: Options, kinds: Sequence[type] = OPTIONS) -> Op
         raise UserError(f"{place}: {unknown('key', others[0], known)}")
     with _at(place):
         return usable(kinds, options)
-
-
-def roles_of(options: Options) -> dict[str, Options]:
-    """Role -> how its model is reached, in the options of an evaluation or a judge."""
-    return {"policy": options, **options.get("models", {})}
 
 
 def indexes_of(options: Options) -> list[str]:

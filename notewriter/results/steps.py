@@ -6,6 +6,7 @@ makes, so that tables share corpora, indexes and cells.
 
 import contextlib
 import math
+import operator
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,10 +24,10 @@ from notewriter.ground.plugins import unknown
 from notewriter.ground.releases import FETCHED, File, Release
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.nodes import size_of
+from notewriter.models.roles import ModelArguments, models_of
 from notewriter.pages.tables import Table
 from notewriter.results.cost import DECODE, PREFILL, CellCost, gpu_seconds
-from notewriter.results.paper_table import Evaluated, PaperTable, entry_of, indexes_of, roles_of
-from notewriter.results.table_file import Options
+from notewriter.results.paper_table import Evaluated, PaperTable, entry_of, indexes_of
 from notewriter.retrieval.index_folder import read_manifest
 from notewriter.retrieval.published import INDEXES
 from notewriter.rollouts.rehearsal import TOKENS_A_WORD
@@ -296,27 +297,25 @@ def _cached(name: str) -> list[str]:
 
 def _served(table: PaperTable, cell: Evaluated) -> dict[str, float | None]:
     """The models that are served for a cell, with their parameters in billions, if these are known."""
-    known = not table.substitutes.model
-    served = {
-        each["serve"]: cell.plays.billions_of(role)
-        for role, each in roles_of(cell.options).items()
-        if each.get("serve")
+    plays = [cell.plays, *([cell.judge.plays] if cell.judge else [])]
+    return {
+        each.serve: None if table.substitutes.model else model.billions_of(role)
+        for model, arguments in zip(plays, cell.asked, strict=True)
+        for role, each in models_of(arguments).items()
+        if each.serve
     }
-    if cell.judge and (judge := cell.judge.options.get("serve")):
-        served[judge] = cell.judge.plays.billions_of("policy")
-    return {name: billions if known else None for name, billions in served.items()}
 
 
 def _gpus(cell: Evaluated) -> int:
     """The GPUs of the servers of a cell; the judge's start when the others have ended."""
 
-    def of_servers(roles: Iterable[Options], general: Options) -> int:
-        served = {each["serve"]: general | each.get("serve_options", {}) for each in roles if each.get("serve")}
-        return sum(map(size_of, served.values()))
+    def of_servers(arguments: ModelArguments) -> int:
+        served = {each.serve: each for each in models_of(arguments).values() if each.serve}
+        sizes = [size_of(arguments.serve_options | each.serve_options) for each in served.values()]
+        replicas = [each.replicas or arguments.replicas for each in served.values()]
+        return sum(map(operator.mul, sizes, replicas))
 
-    general, replicas = cell.options.get("serve_options", {}), int(cell.options.get("replicas", 1))
-    policy = of_servers(roles_of(cell.options).values(), general) * replicas
-    return max(policy, of_servers([cell.judge.options], {})) if cell.judge else policy
+    return max(map(of_servers, cell.asked))
 
 
 def _passages(table: PaperTable, name: str) -> int:

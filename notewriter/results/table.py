@@ -34,14 +34,14 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, given, parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
-from notewriter.models.client import Endpoint
 from notewriter.models.connection import read_key
+from notewriter.models.roles import models_of
 from notewriter.pages.tables import aligned
 from notewriter.results.cells import check_searched, run_cells
 from notewriter.results.cost import cost_of, cost_table
 from notewriter.results.experiment import read_experiment
 from notewriter.results.experiment_page import ExperimentArguments, write_page
-from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table, roles_of
+from notewriter.results.paper_table import OUTPUT, Evaluated, PaperTable, Substitutes, read_table
 from notewriter.results.steps import missing, plan, steps_of, sums
 from notewriter.results.table_page import check_metrics, write_table
 from notewriter.rollouts.rehearsal import DryRunArguments
@@ -213,12 +213,10 @@ def _make(
 def _keys(cells: Sequence[Evaluated]) -> dict[str, list[str]]:
     """The variables with the keys of models that are not served here -> the addresses of these."""
     found: dict[str, list[str]] = {}
-    asked = [*(cell.options for cell in cells), *(cell.judge.options for cell in cells if cell.judge)]
-    for each in (role for options in asked for role in roles_of(options).values()):
-        addresses = found.setdefault(each.get("api_key_env", Endpoint.api_key_env), [])
-        if (address := each.get("base_url")) and address not in addresses:
-            addresses.append(address)
-    return {variable: addresses for variable, addresses in found.items() if addresses}
+    for each in (role for cell in cells for arguments in cell.asked for role in models_of(arguments).values()):
+        if each.base_url and each.base_url not in found.setdefault(each.api_key_env, []):
+            found[each.api_key_env].append(each.base_url)
+    return found
 
 
 def table_command(arguments: TableArguments, substitutes: Substitutes) -> list[str]:

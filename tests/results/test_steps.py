@@ -150,7 +150,7 @@ def test_an_index_of_the_user_s_own_that_cannot_be_made_is_named(entries, told):
     grid = read_table(Path("papers/search_r1/seven_sets"), {}, Substitutes())
     corpora = grid.file.corpora | {name: Corpus(**each) for name, each in entries.get("corpora", {}).items()}
     indexes = {folder: TableIndex(**each) for folder, each in entries["indexes"].items()}
-    cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"]})
+    cell = replace(grid.cells[0], options={"dataset": "nq", "method": "direct", "index": ["i"], "serve": "m"})
     with pytest.raises(UserError, match=told):
         steps_for(replace(grid, file=replace(grid.file, corpora=corpora), indexes=indexes), [cell])
 
@@ -191,6 +191,18 @@ def own(tmp_path, monkeypatch):
     return read_table(Path("own.yaml"), {}, Substitutes())
 
 
+def serving(cell, **options):
+    """The options of a cell that asks a server of its own in place of an address."""
+    return {key: each for key, each in cell.options.items() if key not in ("base_url", "model")} | options
+
+
+def test_the_servers_of_a_role_are_as_many_as_it_says(own):
+    (cell,) = own.cells
+    answer = {"serve": "owner/large", "replicas": 3, "serve_options": {"tensor_parallel_size": 2}}
+    *_, evaluation, _ = steps_for(own, [replace(cell, options=serving(cell, serve="a/b", models={"answer": answer}))])
+    assert evaluation.needs.gpus == 1 + 3 * 2
+
+
 def test_documents_of_the_user_s_are_a_corpus_that_is_made(own):
     steps = {step.title: step for step in steps_for(own, own.cells)}
     # Two indexes have the same name, so that their steps have their paths.
@@ -228,11 +240,11 @@ def test_what_is_missing_and_made_by_no_step_is_said_with_its_key(own, tmp_path)
     assert missing(own, [cell]) == []
     Path("models/adapter").mkdir(parents=True)
     Path("models/adapter", ADAPTER).write_text("{}")
-    served = [replace(cell, options=cell.options | {"serve": name}) for name in ("models/adapter", "owner/name")]
+    served = [replace(cell, options=serving(cell, serve=name)) for name in ("models/adapter", "owner/name")]
     assert missing(own, served) == []
     Path("questions.jsonl").unlink()
     shutil.rmtree("my docs")
-    options = cell.options | {"index": ["built/notes/index", "other"], "serve": str(tmp_path / "models/none")}
+    options = serving(cell, index=["built/notes/index", "other"], serve=str(tmp_path / "models/none"))
     path, corpus, index, model = missing(own, [replace(cell, options=options)])
     assert path.startswith("path: questions.jsonl: is not there (notes/vanilla/small")
     assert corpus.startswith("corpora: notes: path: my docs: is not there")
