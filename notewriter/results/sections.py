@@ -123,16 +123,16 @@ def difference_table(difference: AgainstFirst, runs: Sequence[Run]) -> Table:
 
 def scores(runs: Sequence[Run], compared: Sequence[AgainstFirst]) -> Table:
     """A row for each score, with its intervals, and for each cost; on a page with signs of the differences."""
-    paired = [{}, *(each.comparison for each in compared)]
+    paired: list[Comparison] = [{}, *(each.comparison for each in compared)]
     rows: list[list[str]] = []
     for name in measured(runs):
-        signs = [sign(name, each[name]) if name in each else Markup() for each in paired]
+        signs = [sign(name, each.get(name)) for each in paired]
         found = (run.metrics.metrics.get(name) for run in runs)
         rows.append([named(name), *(_score(each, name, mark) for each, mark in zip(found, signs, strict=True))])
         if any(bands := [_band(run, name) for run in runs]):
             rows.append(["without a model", *bands])
     for name in COSTS:
-        signs = [sign(name, each[name]) if name in each else Markup() for each in paired]
+        signs = [sign(name, each.get(name)) for each in paired]
         texts = [mean_text(name, run.metrics.per_question[name]) for run in runs]
         rows.append([named(name), *(Marked(text, mark + text) for text, mark in zip(texts, signs, strict=True))])
     caption = "Scores with 95% bootstrap intervals, and mean costs a question"

@@ -28,11 +28,11 @@ def mean_text(name: str, mean: float, deviation: float | None = None) -> str:
     return f"{mean:,.{places}f}" + ("" if deviation is None else f" ± {deviation:,.{places}f}")
 
 
-def sign(name: str, paired: Paired) -> Markup:
+def sign(name: str, paired: Paired | None) -> Markup:
     """An arrow: green for better, red for worse, plain where neither direction is better; empty where unsure."""
-    difference, metric = paired.difference, metric_named(name)
-    if not is_sure(name, paired):
+    if paired is None or not is_sure(name, paired):
         return Markup()
+    difference, metric = paired.difference, metric_named(name)
     rises = difference.mean > 0
     kind = "count" if metric.better is None else "gain" if rises == (metric.better == "higher") else "loss"
     hint = f"{difference.text(metric.decimals, '+')}, which excludes zero"
@@ -80,15 +80,18 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     """
     names = list(dict.fromkeys(name for comparison in against.values() for name in comparison))
     scores = [name for name in names if metric_named(name).better is not None]
-    heads = ["", f"{label} minus it [95% interval]", "p"]
+    header = [""]
+    for name in names:
+        header += [name, f"{label} minus it [95% interval]", "p"] if name in scores else [name]
 
     def texts(name: str, each: Paired | None) -> list[str]:
-        if each is None or name not in scores:
-            return [mean_text(name, each.before) if each else ""] + [""] * (2 if name in scores else 0)
-        p_value = p_value_text(name, each.p_value, each.at_floor)
-        return [mean_text(name, each.before), difference_text(name, each), p_value]
+        if each is None:
+            shown = [""] * 3
+        else:
+            p_value = p_value_text(name, each.p_value, each.at_floor)
+            shown = [mean_text(name, each.before), difference_text(name, each), p_value]
+        return shown if name in scores else shown[:1]
 
-    header = ["", *(head or name for name in names for head in heads[: 3 if name in scores else 1])]
     rows = [
         [control, *(text for name in names for text in texts(name, comparison.get(name)))]
         for control, comparison in against.items()
