@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.notes import Notes, read_notes, write_notes
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.run_record import code_of, listed, read_run_record
@@ -38,7 +37,7 @@ from notewriter.results.published_notes import (
     side_by_side,
     with_passages,
 )
-from notewriter.results.runs import Runs
+from notewriter.results.runs import Run, Runs
 from notewriter.results.tables import comparison_table
 from notewriter.results.without_a_model import against_controls, corrected_scores
 
@@ -166,9 +165,8 @@ def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]
 def _of_folders(experiment: Experiment) -> dict[str, str]:
     """What the page says of the run folders themselves, and of the passages: heading -> Markdown."""
     origins = {row: [origins_of(run.folder) for run in experiment.by_seed(row).values()] for row in experiment.begun}
-    folders = {
-        row: [run.folder for of in experiment.sets for run in experiment.runs[row, of].values()]
-        for row in experiment.begun
+    runs = {
+        row: [run for of in experiment.sets for run in experiment.runs[row, of].values()] for row in experiment.begun
     }
     parts: dict[str, Iterable[str | Table]] = {
         CONTROLS: _beside_controls(experiment) if FACTS in experiment.metrics else [],
@@ -179,10 +177,10 @@ def _of_folders(experiment: Experiment) -> dict[str, str]:
             "machine. Evaluation is per question, over all sets; its seconds are those of waiting for the model, of "
             "concurrent calls added up.",
             training_costs(origins),
-            evaluation_costs(folders),
+            evaluation_costs(runs),
         ],
         "Overlap of training and evaluation questions": [overlaps(origins.values())],
-        "How it was run": _how([folder for each in folders.values() for folder in each]),
+        "How it was run": _how([run for each in runs.values() for run in each]),
     }
     return {heading: "\n\n".join(as_markdown(part) for part in of if part) for heading, of in parts.items()}
 
@@ -429,15 +427,15 @@ def _beside_controls(experiment: Experiment) -> list[str | Table]:
     ]
 
 
-def _how(folders: Sequence[Path]) -> list[str | Table]:
+def _how(runs: Sequence[Run]) -> list[str | Table]:
     """Code, machine and settings of the evaluations."""
     starts = [
         f"- {code_of(start)}; {listed(start.hardware)}; {listed(start.packages)}"
-        for folder in folders
-        if (record := read_run_record(folder))
+        for run in runs
+        if (record := read_run_record(run.folder))
         for start in record.starts
     ]
-    settings = "".join(read_metrics(folder / "metrics.json").config_hash for folder in folders)
+    settings = "".join(run.metrics.config_hash for run in runs)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
     hashes = f"SHA-256 of the hashes of the settings of these evaluations, in the order of the cells: {digest}."
     return ["\n".join(dict.fromkeys(starts)), hashes]

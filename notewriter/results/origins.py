@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.artifacts import statistics
-from notewriter.artifacts.costs import read_costs
-from notewriter.artifacts.metrics import read_metrics
 from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.run_record import read_run_record
 from notewriter.artifacts.training_record import TrainingRecord, read_training_record
 from notewriter.pages.tables import Table
+from notewriter.results.runs import Run
 
 
 @dataclass
@@ -108,18 +107,16 @@ def _rollout_tokens(origins: Origins) -> list[int]:
     return [sum(tokens.get(kind, 0) for tokens in made) for kind in ("prompt_tokens", "completion_tokens")]
 
 
-def evaluation_costs(runs: Mapping[str, Sequence[Path]]) -> Table:
+def evaluation_costs(runs: Mapping[str, Sequence[Run]]) -> Table:
     """Cell -> its evaluation runs: calls, tokens and seconds per question."""
     rows = []
-    for cell, folders in runs.items():
-        metrics = [read_metrics(run / "metrics.json") for run in folders]
-        asked = sum(each.questions for each in metrics)
-        costs = [costs for run in folders if (costs := read_costs(run / "costs.json"))]
+    for cell, evaluated in runs.items():
+        asked = sum(run.metrics.questions for run in evaluated)
         sums = [
-            sum(each.per_question[cost] * each.questions for each in metrics)
+            sum(run.metrics.per_question[cost] * run.metrics.questions for run in evaluated)
             for cost in ("calls", "prompt_tokens", "completion_tokens")
         ]
-        sums.append(sum(each.total.seconds for each in costs))
+        sums.append(sum(run.costs.total.seconds for run in evaluated if run.costs))
         rows.append([cell, *(f"{each / asked:,.1f}" for each in sums)])
     return "Evaluation, per question", ["cell", "calls", "prompt tokens", "completion tokens", "seconds"], rows
 
