@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -37,7 +37,6 @@ T = TypeVar("T")
 OUTPUT = "runs/papers"
 """Where the runs of papers' tables are by default."""
 
-NAMES = {each.name for kind in OPTIONS for each in fields(kind)} - {"output_dir", "max_cost"}
 CORPORA = "runs/corpus"
 """Where a table makes its corpora, unless its variable `corpora` says it."""
 
@@ -346,7 +345,7 @@ def _usable(place: str, options: Options, kinds: Sequence[type] = OPTIONS) -> Op
     Raises:
         UserError: one is unknown, or a value has the wrong type; names the place.
     """
-    known = NAMES & {each.name for kind in kinds for each in fields(kind)}
+    known = names_of(*kinds) - {"output_dir", "max_cost"}
     if others := [key for key in options if key not in known]:
         raise UserError(f"{place}: {unknown('key', others[0], known)}")
     with _at(place):
