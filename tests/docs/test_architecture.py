@@ -14,7 +14,7 @@ ROWS = re.findall(r"^\| (an? [^|]+) \| ([^|]+) \|", PAGE.read_text().partition("
 
 @pytest.mark.parametrize(("thing", "place"), ROWS, ids=[thing for thing, _ in ROWS])
 def test_each_place_to_add_something_exists_and_has_the_table_that_it_names(thing, place):
-    named = re.findall(r"`([a-z_/]+(?:/|\.py))`", place)
+    named = [each.removeprefix("notewriter/") for each in re.findall(r"`([a-z_/]+(?:/|\.py))`", place)]
     files = [PACKAGE / named[0] / name if name == "__init__.py" else PACKAGE / name for name in named]
     assert files and all(file.exists() for file in files)
     text = "".join(file.read_text() for file in files if file.suffix == ".py")
