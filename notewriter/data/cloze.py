@@ -30,7 +30,7 @@ from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import bare, joined, sentences_in, tokens, words_in
 
 COMMON = 0.05
-"""Share of the passages that may have a word which tells something; two always may."""
+"""The largest share of passages with a telling word; two passages always may have it."""
 
 SHORTEST = 5
 """Words of the shortest sentence that can be evidence."""
@@ -39,13 +39,13 @@ LONGEST_NAME = 6
 """Words of the longest title that is looked for in sentences; the shortest has two."""
 
 FEWEST = 4
-"""Words that tell something in a sentence that a question on one is made of."""
+"""The least number of telling words in a sentence for a question on it."""
 
 PROSE = re.compile(r"[^#|`>\s].*[.!?\u3002\uff01\uff1f\u0964\u06d4\u061f\u104b\u17d4\u1362\u0589]")
 """A sentence that is neither a heading nor code nor a row of a table."""
 
 TRIES = 100
-"""How often a question is tried before the corpus is called too small."""
+"""The number of attempts at a question before the corpus counts as too small."""
 
 LINKED = ("What is the", "Who was the", "When was the", "Where was the", "What", "Which")
 TOLD = ("What does {0} say of {1}?", "In {0}, what is said about {1}?", "How does {0} put {1}?")
@@ -143,7 +143,7 @@ class Sentences:
 
 
 def told(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
-    """A question on what a document says in one sentence: some of its words, of which another one is the answer.
+    """A question on one sentence of a document: some of its words, with another of its words as the answer.
 
     None where no other words than the answer are left, or other passages say the same.
     """
@@ -160,7 +160,7 @@ def told(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
 
 
 def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
-    """A question on what a passage says of another one: some words of either's sentence, and the first one's title."""
+    """A question on two linked passages: some words of a sentence of each; the answer is the first one's title."""
     first = rng.choice(rng.choice(corpus.by_passage))
     if not (others := corpus.named_in(first)):
         return None
@@ -199,12 +199,12 @@ def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
 
 
 def name_of(passage: Passage) -> str:
-    """A passage's title, without what stands in parentheses to tell it from others."""
+    """A passage's title without the disambiguation in parentheses."""
     return passage.title.partition(" (")[0]
 
 
 def document_of(passage: Passage) -> str:
-    """The title of a passage's document, without those of its sections and without what stands in parentheses."""
+    """The title of a passage's document, without those of its sections and the disambiguation in parentheses."""
     return re.sub(r"\s*\([^()]*\)", "", passage.title.partition(" > ")[0]).strip()
 
 

@@ -62,7 +62,7 @@ async def gold_status(question: Question, variables: Mapping[str, Any], search: 
 
 
 async def gold_answer(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The gold answer, whether the prompt tells it or not (`told_answer`); None where no answer has a word."""
+    """The gold answer, whether the prompt contains it or not (`told_answer`); None if no answer has a word."""
     return next((answer.strip() for answer in question.answers if tokens(answer)), None)
 
 

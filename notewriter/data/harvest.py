@@ -19,7 +19,7 @@ from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import MethodEnded, Rollout
 
 READS_EVERYTHING = 1000
-"""The `top_k` from which a method's own default means all documents (MemAgent, In-context) and not the best few."""
+"""The `top_k` from which a method's default means all documents (MemAgent, In-context), not the best few."""
 
 
 class Prompt(NamedTuple):
@@ -214,7 +214,7 @@ class HarvestRollout(Rollout, ABC):
 
 
 class _Trained(MethodEnded):
-    """Every prompt at a trained stage has its reply; the rest of the method yields nothing."""
+    """Raised once every prompt at a trained stage has its reply: the rest of the method yields nothing."""
 
 
 async def harvest_rollouts(
@@ -237,7 +237,8 @@ def rows_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
-    """A method's options with the passages per retrieval of a question, if it retrieves and the options do not say.
+    """A method's options with the passages per retrieval of a question, if it retrieves and the options leave them
+    open.
 
     DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9). A method that reads
     whatever there is keeps its own number.

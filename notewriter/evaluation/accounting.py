@@ -23,7 +23,7 @@ METRICS = tuple(
         ("seconds", "Seconds of model calls", "Time spent waiting for models; concurrent calls add up."),
     )
 )
-"""Names of what a question cost."""
+"""The names of a question's costs."""
 
 
 class StageCalls(NamedTuple):

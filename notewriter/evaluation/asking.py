@@ -1,4 +1,4 @@
-"""One question answered while somebody watches: each step is told as it is finished."""
+"""One question, answered step by step: each step is reported as it is finished."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from notewriter.rollouts.resources import Resources, check_inputs
 from notewriter.rollouts.rollout import Rollout
 
 Tell = Callable[[Step, Sequence[Passage]], None]
-"""Told of every step with the passages that it found."""
+"""Called with every step and the passages that it found."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ def prepared(arguments: AskArguments, models: ModelArguments) -> tuple[Method, S
 
 
 async def answer(question: str, method: Method, arguments: AskArguments, resources: Resources, tell: Tell) -> Trace:
-    """The trace of a question, told step by step.
+    """The trace of a question, reported step by step.
 
     Raises:
         UserError: the model's endpoint rejected a request, or the method, somebody else's, failed.
@@ -68,7 +68,7 @@ async def answer(question: str, method: Method, arguments: AskArguments, resourc
 
 
 class _Told(Rollout):
-    """A rollout that tells of every step when it is finished."""
+    """A rollout that reports every step when it is finished."""
 
     def __init__(self, question: Question, method: str, resources: Resources, tell: Tell) -> None:
         super().__init__(question, method, resources)

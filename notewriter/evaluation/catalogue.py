@@ -56,10 +56,10 @@ OF_TABLES: dict[str, Metric] = {
         _count("explained_accuracy_deviation", "GPT-4 score, deviation", "The same for the judge's score.", 2),
     )
 }
-"""What tables compute of a run whichever family scored it (`notewriter.results.measures` has the values)."""
+"""Measures that tables compute of a run whichever family scored it (`notewriter.results.measures` has the values)."""
 
 HEADLINE = ("f1", "acc", "str_em", "loose")
-"""The score that is put first is the first of these that a run has."""
+"""Candidates for the main score of a run: the first of these that it has."""
 
 
 def check_family(family: str) -> None:

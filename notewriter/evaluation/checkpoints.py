@@ -1,4 +1,4 @@
-"""The checkpoints of a training run by what they score, and the best of them; `notewriter report` draws the curves.
+"""The checkpoints of a training run by their scores, and the best of them; `notewriter report` draws the curves.
 
 The loss on held-out pairs does not tell which checkpoint answers best, so each of them is evaluated as it would be
 used, and the best is chosen by the task's score.

@@ -43,7 +43,7 @@ SENTENCES = {name: control.sentence for name, control in CONTROLS.items()} | {
     OTHER: "the run's note of another question",
     REGRESSION: "the sentences that a regression fitted on training questions ranks highest",
 }
-"""Control -> what it takes."""
+"""Control -> its description."""
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """Control, or constant answer -> question id -> metric -> value."""
@@ -209,7 +209,8 @@ def _stores(run: Path) -> list[Passages]:
 
 
 def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> _Found:
-    """The passages that any search of a trace found, each once as it was found first, shuffled as in the run."""
+    """The passages that any search of a trace found, each once in the order of first finding, shuffled as in the
+    run."""
     passages: dict[str, Callable[[], Passage]] = {}
     for step in trace.retrievals:
         for id in [found["id"] for found in step.passages if found["id"] not in passages]:

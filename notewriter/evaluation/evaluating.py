@@ -86,7 +86,7 @@ OPTIONS = (EvaluateArguments, ModelArguments, CostArguments)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation whose inputs were found good.
+    """An evaluation with checked inputs.
 
     Args:
         arguments: with the defaults that follow from the benchmark.

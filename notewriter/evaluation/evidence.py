@@ -9,7 +9,7 @@ from notewriter.ground.records import Message, Question
 from notewriter.ground.text import page_title
 
 METRICS = (Metric("supporting_recall", "Gold passages retrieved", "Share of the passages needed for the answer."),)
-"""What `supporting_recall` returns."""
+"""The metrics that `supporting_recall` returns."""
 
 _FIRST_PASSAGE = re.compile(r"^\[1\] ", re.MULTILINE)
 _LABEL = re.compile(r"\s*\bquestion:\s*\Z", re.IGNORECASE)

@@ -47,7 +47,7 @@ class FitArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Fit, and print the weights, those that tell most first."""
+    """Fit, and print the weights, the largest first."""
     (arguments,) = parse([FitArguments], argv, prog="notewriter fit-control", description=__doc__)
     regression = fitted(_read(arguments.runs), arguments.encoder)
     if arguments.choose_on:

@@ -1,4 +1,4 @@
-"""Judgements: what a judge model is asked about a question of a finished run, and how its reply becomes scores.
+"""Judgements: the prompts to a judge model about a question of a finished run, and the scores from its reply.
 
 A judgement is an async function of what was `Answered`; `JUDGEMENTS` contains them by name. What was judged of a run is
 merged into its predictions and metrics.
@@ -237,7 +237,7 @@ def with_judgements(prediction: Prediction, judgements: RunJudgements, run: Path
 
 
 def summary_of(judgements: RunJudgements) -> dict[str, dict[str, object]] | None:
-    """The `judged` section of metrics.json: judgement -> what came of it; None where nothing was judged.
+    """The `judged` section of metrics.json: judgement -> its outcome; None where nothing was judged.
 
     For each: the judge's `model`, how many questions have scores (`scored`), how many have none by reason
     (`left_out`), and sums of the counts and of the judge's tokens.

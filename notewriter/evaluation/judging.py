@@ -184,7 +184,7 @@ async def judge_one(question: Question, steps: Sequence[str], name: str, resourc
 
 
 def _merge(run: Path, prices: Prices) -> str:
-    """Merge the scores into predictions.jsonl and metrics.json, and write what they cost; returns what to print."""
+    """Merge the scores into predictions.jsonl and metrics.json, and write their costs; returns the text to print."""
     judgements = read_run_judgements(run)
     before = read_predictions(run / "predictions.jsonl").values()
     predictions = [with_judgements(prediction, judgements, run) for prediction in before]

@@ -30,7 +30,7 @@ METRICS = (
     Metric("next_has_answer", "Gold answer after the next search", "Share of questions whose gold answer was found."),
     Metric("next_recall", "Gold passages after the next search", "Share of the gold passages among all that is found."),
 )
-"""What `next_search_scores` returns."""
+"""The metrics that `next_search_scores` returns."""
 
 Search = Callable[[str, int], Awaitable[Sequence[Passage]]]
 """The best passages for a query, best first, at most as many as asked for."""

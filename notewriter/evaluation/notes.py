@@ -10,7 +10,7 @@ from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import first_words, holds, sentences_in, spaced, tokens, words_in
 
 _LINES = re.compile(r"(?<!\S)[|:+-]*\|[|:+-]*(?!\S)")
-"""What stands for the lines of a table, between white space."""
+"""The mark that replaces the lines of a table, between white space."""
 
 FACTS, ANSWER, WORDS, DENSITY = "note_fact_recall", "note_has_answer", "note_words", "note_density"
 
@@ -41,13 +41,13 @@ METRICS = (
     ),
     Metric(DENSITY, "Density of the note", "Share of the note's words that are words of the supporting facts."),
 )
-"""What `note_worth` returns."""
+"""The metrics that `note_worth` returns."""
 
 NAMES = (
     Metric(STANDS_ALONE, "Notes that stand alone", "Share of notes whose first sentence names its subject."),
     Metric(NAMED, "Sentences that stand alone", "Share of the note's sentences that name their subject."),
 )
-"""What `names_subjects` returns."""
+"""The metrics that `names_subjects` returns."""
 
 
 def note_quality(note: str, question: Question) -> dict[str, float]:
@@ -119,7 +119,7 @@ def whole_facts(note: str, at_hand: Sequence[str]) -> float:
 
 
 def names_subjects(note: str, passages: Sequence[Passage]) -> dict[str, float]:
-    """Whether a note can be read without its passages: whether its sentences name what they are about.
+    """Whether a note can be read without its passages: whether its sentences name their subjects.
 
     A sentence names its subject if its first word is no pronoun (`PRONOUNS`) or if it begins with the title of its
     passage. It also does if an earlier sentence of that passage in the note does. Sentences that are in no passage,
@@ -158,7 +158,7 @@ def _within(note: str, question: Question, words: int) -> dict[str, float]:
 
 
 def _without_lines(note: str) -> str:
-    """A note without the lines of its tables (`|`, `|---|`), which nobody reads as words."""
+    """A note without the lines of its tables (`|`, `|---|`), which are no words."""
     return _LINES.sub("", note) if "|" in note else note
 
 

@@ -150,5 +150,5 @@ def fewer_searches(predictions: Iterable[Prediction]) -> FewerSearches | None:
 
 
 def is_right(prediction: Prediction) -> bool:
-    """Whether an answer has the full score by the first of `RIGHT` that it was scored by."""
+    """Whether an answer has the full score by the first metric of `RIGHT` that it has."""
     return next((prediction.scores[key] for key in RIGHT if key in prediction.scores), 0.0) == 1

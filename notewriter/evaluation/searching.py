@@ -61,7 +61,7 @@ class RetrieversArguments:
 
 
 class SearchRecord(TypedDict):
-    """A line of searches.jsonl: what a chain found for a question, in how many seconds."""
+    """A line of searches.jsonl: the passages that a chain found for a question, and the seconds it took."""
 
     chain: str
     question_id: str
@@ -147,7 +147,7 @@ def read_chains(given: Mapping[str, Any]) -> dict[str, list[Part]]:
 async def search_all(
     name: str, parts: Sequence[Part], questions: Sequence[Question], path: Path, *, top_k: int
 ) -> None:
-    """Append what is missing of a chain's searches to a journal, one search at a time, so that each has its latency.
+    """Append the missing searches of a chain to a journal, one at a time, so that each has its latency.
 
     Raises:
         UserError: the chain cannot be opened, or a search fails.

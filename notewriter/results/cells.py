@@ -1,4 +1,4 @@
-"""The runs of a table's cells: each an ordinary run folder, evaluated and judged as far as that is missing."""
+"""The runs of a table's cells: ordinary run folders, evaluated and judged where that is missing."""
 
 import contextlib
 import logging
@@ -35,7 +35,7 @@ Repeated paragraphs, which IRCoT counts, are in an index once, and a malformed l
 def run_cells(
     table: PaperTable, cells: Sequence[Evaluated], resume: ResumeArguments, command: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Evaluate and judge what is missing of the cells, those of one model after another.
+    """Evaluate and judge the cells that lack it, one model after another.
 
     All inputs are checked first. Cells that lack something are left out, and those that fail do not stop the others.
 
@@ -113,7 +113,7 @@ def _summary(metrics: Metrics) -> str:
 
 
 def other_corpus(cell: Evaluated, *, sizes: bool = True) -> str:
-    """What a cell searches in place of the table's corpus or retriever; empty where it searches these.
+    """The corpus or retriever of a cell in place of the table's; empty if it has these.
 
     Args:
         sizes: whether an index with another number of passages than the published corpus counts as another.
@@ -168,7 +168,7 @@ def check_searched(table: PaperTable, cells: Sequence[Evaluated], *, sizes: bool
 
 
 def corpus_of(cell: Evaluated) -> str:
-    """What the cell should search, in words; empty where that is not stated."""
+    """The corpus that the cell should search, in words; empty where none is stated."""
     if cell.searched is None:
         return ""
     published = PUBLISHED.get(cell.searched.corpus)

@@ -46,7 +46,7 @@ SOME_QUESTIONS = 1_000
 
 MANY = 1_000
 ALL_WORDS = 40_000
-"""Of a question's documents, for a method that reads all of them (ReaRAG, section 4.1: 48,000 to 58,000 tokens)."""
+"""Tokens of a question's documents, for a method that reads all (ReaRAG, section 4.1: 48,000 to 58,000 tokens)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class StandIn(OpenSource):
 words = Source(options=StandInOptions, open=StandIn)
 
 PASSAGES = f"{__name__}:words"
-"""What a part of a retriever is called that finds them."""
+"""The name of the part of a retriever that finds them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an experiment compares: the key `results` of its pipeline file as a grid, and the runs that are in it."""
+"""An experiment: the key `results` of its pipeline file as a grid, with its runs."""
 
 import functools
 from collections.abc import Collection, Iterable, Mapping
@@ -68,7 +68,7 @@ class Experiment(Compared):
 
     @functools.cached_property
     def gains(self) -> dict[str, dict[Place, Difference]]:
-        """Score -> place -> what stands there minus the best control, but for controls and the set that chooses them.
+        """Score -> place -> its gain over the best control, except for controls and the set that chooses them.
 
         Of the scores in `against`, or else of those in which a primary test names the best control, or else of the
         first one. Empty without controls.
@@ -137,7 +137,7 @@ def _cell(compared: Compared, variables: Variables, row: str, of: str) -> Cell:
 
 
 def _check(compared: Compared, variables: Variables, place: str) -> None:
-    """Check that what is named is there, and that the paths of cells tell their runs apart."""
+    """Check that all names exist, and that the paths of cells tell their runs apart."""
     if costs := [metric.name for metric in COSTS if metric.name in compared.metrics]:
         raise UserError(f"{place}: metrics: {costs[0]!r} is a cost, which every page shows; remove it")
     # Looking for other packages' metrics reads the files of every installed package.

@@ -120,7 +120,7 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: Experiment
 
 
 def _how_far(experiment: Experiment, command: list[str]) -> str:
-    """From what the page is written, and how many of its runs there are."""
+    """The sources of the page, and the number of its finished runs."""
     runs = [run for runs in experiment.runs.values() for run in runs.values()]
     read = sorted({"published notes" if run.published is not None else FOLDERS for run in runs}) or [FOLDERS]
     missing = [row for row in experiment.cells if row not in experiment.begun]
@@ -163,7 +163,7 @@ def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]
 
 
 def _of_folders(experiment: Experiment) -> dict[str, str]:
-    """What the page says of the run folders themselves, and of the passages: heading -> Markdown."""
+    """The sections on run folders and passages: heading -> Markdown."""
     origins = {row: [origins_of(run.folder) for run in experiment.by_seed(row).values()] for row in experiment.begun}
     runs = {
         row: [run for of in experiment.sets for run in experiment.runs[row, of].values()] for row in experiment.begun
@@ -207,7 +207,7 @@ def _grid(
     sets: Mapping[str, str] | None = None,
     head: str = "cell",
 ) -> Table:
-    """A table of what `text` says of each row on each set: of those that have begun, on all sets, unless given."""
+    """A table of `text` for each row on each set: by default the rows that have begun, on all sets."""
     rows = experiment.begun if rows is None else rows
     sets = experiment.sets if sets is None else sets
     return caption, [head, *sets.values()], [[row, *(text(row, of) for of in sets)] for row in rows]

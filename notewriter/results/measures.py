@@ -1,4 +1,4 @@
-"""The measures that are shown of runs, and where the value of each lies; `evaluation.catalogue` has their labels."""
+"""The measures of runs, and the place of the value of each; `evaluation.catalogue` has their labels."""
 
 import math
 import statistics
@@ -81,7 +81,7 @@ TOGETHER: dict[str, Callable[[Sequence[Run]], float | None]] = {
 
 
 def measure(name: str) -> Metric:
-    """What a table of cells says of a measure: label, direction, decimals."""
+    """The label, direction and decimals of a measure in a table of cells."""
     return OF_TABLES.get(name) or metric_named(name)
 
 

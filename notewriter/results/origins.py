@@ -67,7 +67,7 @@ def _training_cost(folder: Path) -> list[float | None]:
 
 
 def _rows_seen(record: TrainingRecord) -> int:
-    """Rows that the optimizer steps had; the last step of an epoch has what is left of them."""
+    """Rows of all optimizer steps; the last step of an epoch has the remaining ones."""
     rows = sum(record.rows.get("train", {}).values())
     if rows and "epoch" in record.metrics:
         return round(record.metrics["epoch"] * rows)
@@ -85,7 +85,7 @@ def statistics_of(folders: list[Path]) -> Iterator[tuple[Path, Mapping[str, Any]
 
 
 def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
-    """Cell -> what led to its models, by seed: the costs of training and rollouts, as means over the seeds."""
+    """Cell -> the costs of training and rollouts behind its models, as means over the seeds."""
     header = ["cell", "steps", "rows seen", "tokens trained on", "seconds"]
     header += ["rollout prompt tokens", "rollout completion tokens"]
     rows = []

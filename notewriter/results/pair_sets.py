@@ -1,4 +1,4 @@
-"""Sets of pairs side by side: what each yielded, what separates its sides, and how far two of them agree."""
+"""Sets of pairs side by side: their yields, the features that separate their sides, and how far two sets agree."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ Choices = dict[tuple[str, str], tuple[str, str]]
 
 
 def pair_tables(sets: Mapping[str, str]) -> list[Table]:
-    """The yields of sets of pairs, what separates their sides, and how often two of them agree on the same prompt.
+    """The yields of sets of pairs, the features that separate their sides, and how often two agree on a prompt.
 
     Args:
         sets: what tables call a set -> its folder. A folder without pairs is listed as not run.

@@ -44,7 +44,7 @@ OF_A_CELL = ("benchmark", "model")
 """The variables that a table has of itself: the names of each cell's benchmark and model."""
 
 SEARCHED = names_of(EvaluateArguments, of="retriever")
-"""The options that say what is searched: a later layer of options replaces all of them."""
+"""The options of the retriever: a later layer of options replaces all of them."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Evaluated(Cell):
 
     @property
     def name(self) -> str:
-        """What `--cells` selects it by."""
+        """The name by which `--cells` selects it."""
         return "/".join(filter(None, (self.column, self.method, self.model, self.setting)))
 
     @property
@@ -332,7 +332,7 @@ def entry_of(place: str, kind: str, name: str, entries: Mapping[str, T]) -> T:
 
 @contextlib.contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Begin the errors of what is done with the place of a file."""
+    """Prefix errors with a place in a file."""
     try:
         yield
     except UserError as error:

@@ -88,7 +88,7 @@ def notes_of(experiment: Experiment, published: Notes = NONE) -> Notes:
 
 
 def check_kept(path: Path, experiment: Experiment, notes: Notes) -> None:
-    """Check that no run of the experiment is lost of those whose notes were published at a path, nor their passages.
+    """Check that all runs of the experiment with notes published at a path are still there, with their passages.
 
     Raises:
         UserError: one is; names it.

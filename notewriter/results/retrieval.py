@@ -7,7 +7,7 @@ from notewriter.results.tables import comparison_table
 
 
 def retrieval_tables(results: RetrievalResults) -> list[Table]:
-    """Quality, differences from the first chain, latency, and what each part of a chain took.
+    """Quality, differences from the first chain, latency, and the time of each part of a chain.
 
     p-values are corrected for all differences together.
     """

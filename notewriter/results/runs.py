@@ -51,7 +51,7 @@ class Run:
 
     @functools.cached_property
     def predictions(self) -> Mapping[str, Prediction]:
-        """By question id; what those of a published run cost is not known."""
+        """Predictions by question id; the costs of a published run are not known."""
         return read_predictions(self.folder / "predictions.jsonl") if self.published is None else self.published
 
     @functools.cached_property
@@ -90,7 +90,7 @@ class Run:
 
     @functools.cached_property
     def next_search(self) -> Mapping[str, Mapping[str, float]]:
-        """What a further search with the note finds, by question id (`evaluation.next_search`).
+        """The scores of a further search with the note, by question id (`evaluation.next_search`).
 
         Raises:
             UserError: the run's questions or index are no longer at hand.
@@ -99,7 +99,7 @@ class Run:
 
     @functools.cached_property
     def names(self) -> Mapping[str, Mapping[str, float]]:
-        """Whether its notes name what they are about, by question id (`evaluation.notes.names_subjects`).
+        """Whether its notes name their subjects, by question id (`evaluation.notes.names_subjects`).
 
         Raises:
             UserError: the run's questions or index are no longer at hand.

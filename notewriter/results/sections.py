@@ -35,7 +35,7 @@ EXPENSES: dict[str, Callable[[dict[str, float]], float]] = {
     "Model calls a question": lambda costs: costs["calls"],
     "Retrievals a question": lambda costs: costs["retrievals"],
 }
-"""What the score is plotted against: the axis -> its value from the mean costs per question in metrics.json."""
+"""The axes that the score is plotted against -> their values from the mean costs per question in metrics.json."""
 
 SMALL = Markup('<span class="interval">{}</span>')
 
@@ -49,7 +49,7 @@ class AgainstFirst(NamedTuple):
 
 
 def sections_of(runs: Sequence[Run]) -> tuple[list[str], list[Section]]:
-    """What the runs show in a sentence each, and the sections about them; the first is the baseline."""
+    """A sentence on the result of each run, and the sections about them; the first is the baseline."""
     compared = differences(runs)
     # A run that was evaluated without `--controls` stands alone.
     others = [beside([run]) if run.metrics.controls else Beside({}, {}) for run in runs]
@@ -68,7 +68,7 @@ def sections_of(runs: Sequence[Run]) -> tuple[list[str], list[Section]]:
 
 
 def _overview(runs: Sequence[Run]) -> Table:
-    """A row for each run: what was evaluated on what, with its whole configuration."""
+    """A row for each run: its model, method and questions, with its whole configuration."""
     header = [
         "Run", "Dataset", "Method", "Model", "Scored by the rules of",
         "Cut replies", "Configuration", "Questions", "Errors",
@@ -149,7 +149,7 @@ def _score(interval: Interval | None, metric: str = "", sign: str = "") -> Marke
 
 
 def _band(run: Run, metric: str) -> str:
-    """What notes without a model had of a metric, lowest to highest, and the ceiling; empty where they were not scored.
+    """The range of notes without a model in a metric, and the ceiling; empty where they were not scored.
 
     Constant answers are as good a band for the scores of answers.
     """
@@ -219,11 +219,11 @@ COSTS_TEXT = (
     "retrieved per word of the text that the answer was written from. The cost of judging a run is listed separately."
 )
 COUNTED = ("calls", "prompt_tokens", "cached_tokens", "completion_tokens")
-"""What is summed for each stage and role."""
+"""The costs that are summed for each stage and role."""
 
 
 def stage_costs(runs: Sequence[Run]) -> Table:
-    """What each run and each of its stages cost in all, and what judging it did."""
+    """The costs of each run, of each of its stages, and of judging it."""
     rows: list[list[str]] = []
     for run in runs:
         for costs, label in ((run.costs, run.label), (run.judging, f"{run.label}: judging")):

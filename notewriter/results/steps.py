@@ -63,7 +63,7 @@ ASSUMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedRun:
-    """A run of a pipeline, and what it takes.
+    """A run of a pipeline, with its estimate.
 
     Args:
         title: its name.
@@ -234,7 +234,7 @@ def _vectors(table: PaperTable, folder: str) -> Iterator[EstimatedRun]:
 
 
 def missing(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
-    """What cells need, is not there, and is made by no step: each with its key, a cell and the remedy.
+    """Missing inputs of cells that no step makes: each with its key, a cell and the remedy.
 
     That is: question files, indexes, documents and model folders of the user's.
     """
@@ -438,7 +438,7 @@ def _selection(table: PaperTable, cells: Sequence[Evaluated]) -> list[str]:
 
 
 def plan(steps: Sequence[EstimatedRun]) -> Table:
-    """The steps with what each takes, as a table."""
+    """The steps with their estimates, as a table."""
     header = ["step", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
     rows = [
         [
@@ -457,7 +457,7 @@ def plan(steps: Sequence[EstimatedRun]) -> Table:
 
 
 def sums(steps: Sequence[EstimatedRun]) -> str:
-    """What the steps that are not finished take together, a line each."""
+    """The sums of the unfinished steps' estimates, a line each."""
     left = [step for step in steps if not step.is_finished]
     # Two steps may need one file.
     downloads = {name: size for step in left for name, size in step.downloads.items()}

@@ -49,7 +49,7 @@ from notewriter.rollouts.rehearsal import DryRunArguments
 
 @dataclass
 class TableArguments:
-    """The table, where its runs are, and whether what they need is made."""
+    """The options of a table: its file, the folder of its runs, and whether their inputs are made."""
 
     file: Annotated[str, MinLen(1)] = field(
         metadata={
@@ -75,7 +75,7 @@ class TableArguments:
 
 @dataclass
 class PaperArguments:
-    """Which cells of a paper's table, and what is done with the steps that lead to them."""
+    """The cells of a paper's table, and the treatment of the steps that lead to them."""
 
     cells: list[str] = field(
         default_factory=list,
@@ -105,7 +105,7 @@ class PaperArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Write the table or the page, or say what it takes."""
+    """Write the table or the page, or print its estimate."""
     options = ["--file", *argv] if argv and not argv[0].startswith("-") else argv
     of_papers = [PaperArguments, Substitutes, ResumeArguments]
     kinds = [TableArguments, *of_papers, ExperimentArguments, DryRunArguments]

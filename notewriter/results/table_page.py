@@ -51,7 +51,7 @@ def write_table(table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[s
 def _rows(
     table: PaperTable, cells: Sequence[Evaluated], failed: Mapping[str, str]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """What has to be known to read the cells of a benchmark, and a header and rows, which end with the run folders."""
+    """Remarks on the cells of a benchmark, and a header and rows, which end with the run folders."""
     names, published = columns(table, cells[0].column), ["published"] if _rows_of(table) else []
     failures, searched, errors, rows = [], [], [], []
     for cell in cells:
@@ -139,7 +139,7 @@ def _of_the_family(cell: Evaluated) -> list[str]:
 
 
 def published_of(table: PaperTable, cell: Evaluated) -> dict[str, float]:
-    """What the paper reports of a cell at the table's place; empty where it does not."""
+    """The paper's values of a cell at the table's place; empty where it has none."""
     names = (cell.column, cell.method, cell.model, cell.setting)
     rows = {(row["dataset"], row["method"], row["model"], row["setting"]): row["values"] for row in _rows_of(table)}
     return rows.get(names, {})
@@ -151,7 +151,7 @@ def _rows_of(table: PaperTable) -> list[PublishedRow]:
 
 
 def _model_shown(table: PaperTable, cell: Evaluated, other: str) -> str:
-    """The model's name, after that of its substitute, with what is searched in place of the table's corpus."""
+    """The model's name, after that of its substitute, with the corpus searched in place of the table's."""
     substitute = table.substitutes.model
     stands_in = list(filter(None, (f"substitute for {cell.model}" if substitute else "", other)))
     name = Path(substitute).name if substitute else cell.model
@@ -183,7 +183,7 @@ def _values(
 
 
 def notes_of(table: PaperTable) -> list[str]:
-    """What has to be known to read the table."""
+    """Remarks for readers of the table."""
     notes = [table.file.note] if table.file.note else []
     if table.substitutes.model:
         name = Path(table.substitutes.model).name

@@ -12,11 +12,11 @@ EXPLANATION = (
     "An asterisk marks a paired difference whose interval excludes zero and whose p is at most 0.05. p: McNemar's "
     "exact test where scores are 0 or 1, else a permutation test, corrected for the number of scores that differ (Holm)"
 )
-"""What every table of differences says below or above it."""
+"""The remark below or above every table of differences."""
 
 
 def named(name: str) -> Marked:
-    """The label of a score or cost; on a page with its name in files and its meaning for whoever points at it."""
+    """The label of a score or cost; on a page with its name in files and its meaning as a tooltip."""
     metric = metric_named(name)
     hint = ": ".join(filter(None, (name, metric.meaning)))
     return Marked(metric.label, Markup('<span title="{}">{}</span>').format(hint, metric.label))

@@ -204,7 +204,7 @@ def index(runs: Sequence[Run], questions: Sequence[Prediction], traces: Traces) 
 
 
 def _most_telling(runs: Sequence[Run], questions: Sequence[Prediction]) -> int:
-    """The question that is open at first: the one on which the last run differs most from the first, by what is told.
+    """The question that is open at first: the one on which the last run differs most from the first.
 
     Of a run alone it is the one that it did best on.
     """

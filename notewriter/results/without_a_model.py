@@ -1,4 +1,4 @@
-"""Finished runs beside notes that no model wrote (`evaluation.controls`), and beside constant answers."""
+"""Finished runs beside notes without a model (`evaluation.controls`), and beside constant answers."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -13,7 +13,7 @@ from notewriter.results.runs import Run
 
 
 class Beside(NamedTuple):
-    """Runs beside what no model wrote, by control or constant answer, or the reason why their notes are not."""
+    """Runs beside controls and constant answers, or the reason why their notes are not."""
 
     notes: dict[str, Comparison]
     answers: dict[str, Comparison]

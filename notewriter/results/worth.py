@@ -52,10 +52,10 @@ from notewriter.rollouts.controls import REGRESSION
 from notewriter.rollouts.regression import FITTED, Regression
 
 OWN = "the run's notes"
-"""What the writer of a run is called beside the controls."""
+"""The name of a run's writer beside the controls."""
 
 OWN_RETRIEVER = "default: the local indexes that the runs' folders name"
-"""What the next search finds its passages in, unless an option says it."""
+"""The indexes of the next search, unless an option names them."""
 
 CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
@@ -64,7 +64,7 @@ COMPARED = (f"{FACTS}_40", WHOLE_FACTS, f"{ANSWER}_40", *(metric.name for metric
 
 
 EXPLAINED = (FACTS, WHOLE_FACTS, ANSWER, DENSITY, STANDS_ALONE, NAMED)
-"""The measures whose meanings the section says; those within other numbers of words follow from them."""
+"""The measures that the section explains; those within other numbers of words follow from them."""
 
 
 @dataclass
@@ -266,7 +266,7 @@ def curves(worths: Sequence[Worth]) -> str:
 
 
 def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
-    """What the section says before its tables."""
+    """The text before the tables of the section."""
     choice = (
         f"the one with the highest mean on the questions of {chosen.label} ({arguments.choose_on})"
         if chosen

@@ -17,7 +17,7 @@ OVERRIDDEN = ("transformers", "trl", "peft", "accelerate")
 
 
 def start(module: str, argv: list[str]) -> None:
-    """Run a command of training, whose module imports those packages as it is imported itself.
+    """Run a command of training, whose module imports those packages.
 
     Raises:
         UserError: as `check_versions`, or as the command.

@@ -40,7 +40,7 @@ LEFT_OVER = (
     "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM", "ACCELERATE_USE_PARALLELISM",
     "ACCELERATE_DEEPSPEED_", "ACCELERATE_GRADIENT_", "FSDP_", "PARALLELISM_CONFIG_",
 )  # fmt: skip
-"""How accelerate's variables begin which a launch file that does not say them would leave to the shell's."""
+"""The prefixes of accelerate's variables that would keep a shell's values where a launch file leaves them out."""
 
 IN_DEEPSPEEDS_FILE = (
     "gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device",
@@ -57,7 +57,7 @@ class Key:
 
     Args:
         name: the key, with the section that it stands in.
-        does: what is done about it, in Markdown.
+        does: its treatment, in Markdown.
         variable: accelerate's environment variable for it; empty where `does` is all.
         refused: for a value of the variable, the remedy if it cannot be trained with, or empty.
         wrong: for a whole file, what it says that cannot be trained with, and the remedy, or empty.
@@ -249,7 +249,7 @@ KEYS = (
         "Not read: each machine starts its own processes (`standard`).",
     ),
 )
-"""What a launch file of one's own may say of what is trained or saved. Other keys say where processes run."""
+"""The keys of a user's launch file that change the training or the saved model. Others set where processes run."""
 
 
 def check_file(file: Path) -> None:
@@ -275,7 +275,7 @@ def check_file(file: Path) -> None:
 
 
 def forget_others() -> None:
-    """Take out of the environment what an earlier launch, or a shell, says of how processes share the work."""
+    """Remove the variables of an earlier launch, or of a shell, on how processes share the work."""
     for name in [name for name in os.environ if name.startswith(LEFT_OVER)]:
         logger.warning("%s=%s in the environment is not read; the launch file says it", name, os.environ.pop(name))
 

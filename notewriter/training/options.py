@@ -50,7 +50,7 @@ DECIDED = (
     "pad_token",
     "dataset_kwargs",
 )
-"""Options of SFTConfig that decide what is trained, which is decided here."""
+"""Options of SFTConfig that decide which tokens are trained; this package sets them."""
 
 
 @dataclass(kw_only=True)
@@ -391,7 +391,7 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("num_train_epochs", "max_steps", "max_length", "packing"), {"listed": True}),
     (("neftune_noise_alpha", "seed", "bf16"), {"listed": True}),
 )
-"""What the fields of TRL's configurations do not say of themselves (`ground.options`)."""
+"""Metadata that the fields of TRL's configurations lack (`ground.options`)."""
 
 for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
     for _names, _metadata in MARKS:

@@ -16,7 +16,7 @@ SEVERAL_MACHINES = {
 """Options of `accelerate launch` that are passed on."""
 
 OF_THE_LAUNCH = ("accelerate", "num_processes", "log_dir", *SEVERAL_MACHINES)
-"""The options of `notewriter train` that are not the training's own; a job on a cluster says all but the first."""
+"""The options of `notewriter train` that are not the training's own; a cluster's job sets all but the first."""
 
 
 def forwards(total: int, processes: int, forward: int) -> int:

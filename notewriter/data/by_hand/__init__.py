@@ -1,1 +1,1 @@
-"""Judging by hand: what people are shown, how far the judges agree with them, and the pairs that follow."""
+"""Judging by hand: the items that people see, their agreement with the judges, and the resulting pairs."""

@@ -87,7 +87,7 @@ class Item:
 
 
 def sample(arguments: ByHandArguments, draw: SampleArguments) -> list[Item]:
-    """The items to judge, in the order in which everybody sees them.
+    """The items to judge, in the order that everybody sees.
 
     Raises:
         UserError: nothing was named, files cannot be read, or there is nothing to choose from.
@@ -105,7 +105,7 @@ def sample(arguments: ByHandArguments, draw: SampleArguments) -> list[Item]:
 
 
 def items_of(arguments: ByHandArguments, wanted: Callable[[str], bool]) -> dict[str, Item]:
-    """Items by id, those that are wanted; what several judges labelled is one of them.
+    """The wanted items by id; one that several judges labelled is a single item.
 
     Raises:
         UserError: nothing was named, or files cannot be read.

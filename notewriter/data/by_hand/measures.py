@@ -15,7 +15,7 @@ Labels = Mapping[str, Mapping[str, HandLabel]]
 """Person -> item -> label."""
 
 NEITHER = 2
-"""The category of items of which a person says that neither text is better; 0 and 1 are the texts."""
+"""The category of items in which a person finds neither text better; 0 and 1 are the texts."""
 
 MIRRORED = {0: 1, 1: 0, NEITHER: NEITHER}
 """A category -> that of the same preference where the texts are in the other order."""
@@ -35,7 +35,7 @@ class Raters(NamedTuple):
     ratings: list[tuple[int, int]]
 
     def decided(self) -> "Raters":
-        """Without the items of which one of them says neither."""
+        """The raters on the items for which both name a text."""
         kept = [place for place, pair in enumerate(self.ratings) if NEITHER not in pair]
         return Raters(self.names, [self.items[place] for place in kept], [self.ratings[place] for place in kept])
 
@@ -59,7 +59,7 @@ GROUPS: dict[str, Callable[[Item], str]] = {
 
 
 def measures(items: Mapping[str, Item], labels: Labels) -> list[Table]:
-    """The tables: agreement over all, by each of `GROUPS` that has several values, and what each person leans to.
+    """The tables: agreement over all, by each of `GROUPS` that has several values, and each person's leanings.
 
     Agreement and kappa are over the items that both decided: a judge never answers "neither", and a person beside a
     judge is compared as two people are. The last table is of people alone, with "neither" as a category.

@@ -1,4 +1,4 @@
-"""Labels as preference pairs, whose judge is people."""
+"""Labels as preference pairs, with people as the judge."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ TIED = "people disagree"
 
 
 def rows_of(items: Mapping[str, Item], labels: Labels, dropped: Counter[str]) -> Iterator[tuple[str, Pair]]:
-    """The pairs that most people agree on, each with its split; counts in `dropped` why others are none.
+    """The pairs that most people agree on, each with its split; `dropped` counts the reasons against others.
 
     More people prefer its chosen side than the other one, and more than say neither. A score is the number of people
     who preferred the side. The replies are theirs, `name: chosen` and so on. Where they prefer what the judge rejected,

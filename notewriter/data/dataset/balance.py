@@ -31,7 +31,7 @@ def count_kinds(records: Iterable[GoldRollout], stages: Collection[str]) -> Coun
 
 
 def balanced(records: Iterable[GoldRollout], counts: Counts) -> Iterator[GoldRollout]:
-    """The records, with what is left out of the more frequent kind of reply, evenly over all, moved to the drops.
+    """The records, with the surplus of the more frequent kind of reply moved to the drops, evenly over all.
 
     A stage with replies of one kind only keeps all of them.
     """

@@ -1,4 +1,4 @@
-"""Hygiene: which questions must not be trained on; checked before anything is rolled out (`clean_questions`).
+"""Hygiene: the questions that must not be trained on, found before anything is rolled out (`clean_questions`).
 
 Every drop has a reason, and reasons are counted. `faults` does the same for pairs.
 """
@@ -144,7 +144,7 @@ def _separate(
 
 
 class _Known:
-    """Questions that others must not repeat, by all that two questions can share.
+    """Questions that others must not repeat, indexed by wordings, evidence and similarity.
 
     `texts` are those of all questions at hand, which tell how rare a word is.
     """

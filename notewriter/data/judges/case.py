@@ -20,7 +20,7 @@ from notewriter.rollouts.method import Kind, Stage
 from notewriter.rollouts.resources import Resources
 
 Rejected = Literal["worst", "hardest", "every"]
-"""Which of the worse candidates is rejected: one, or each in a pair of its own."""
+"""The choice of the rejected among the worse candidates: one, or each in a pair of its own."""
 
 RESOLUTION = 1e-9
 """Smaller differences of scores are floating-point noise, as between equal means of thirds."""
@@ -29,10 +29,10 @@ CUT = "was cut at its token limit"
 """Why a candidate may not be chosen, as a predicate."""
 
 LENGTH_GAP = "the sides differ in length by more than max_length_gap"
-"""Why there is no pair although a candidate is better than another."""
+"""The reason for no pair although a candidate is better than another."""
 
 NOTHING = "no candidate better than nothing: the best score is 0 or less"
-"""Why scores of which none is positive make no pair."""
+"""The reason for no pair where no score is positive."""
 
 SIMILAR = math.log(2)
 """The difference of two logarithms of lengths up to which the lengths are similar."""
@@ -228,7 +228,7 @@ class Judge:
 
 
 def _checked(verdict: object, candidates: int) -> Verdict:
-    """What a judge returned, which is to be a verdict on so many candidates.
+    """The result of a judge, checked to be a verdict on that many candidates.
 
     Raises:
         Misreturn: it is none.
@@ -321,7 +321,7 @@ def is_within_gap(one: str, other: str, gap: float | None) -> bool:
 
 
 def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
-    """The worse candidate that least gives itself away by anything but what it says.
+    """The worse candidate that differs least from the chosen one in anything but content.
 
     In this order: neither cut nor empty; a length within a factor of two of the chosen one's; the lowest score; the
     closest length. So a cut or an empty completion is rejected only if no other candidate is worse than the chosen.

@@ -1,4 +1,4 @@
-"""Chance scores the candidates: a control for everything that is trained on preferences."""
+"""The judge `chance`: random scores, as a control for every training on preferences."""
 
 from notewriter.data.judges.case import Case, Verdict, by_score, judge
 

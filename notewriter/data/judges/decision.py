@@ -1,4 +1,4 @@
-"""DeepNote's adaptive decision compares each updated note with the one before it."""
+"""The judge `decision`: DeepNote's adaptive decision compares each updated note with the one before it."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The gain of a note to a frozen answerer over plain passages."""
+"""The judge `gain`: notes are scored by a frozen answerer's gain over plain passages."""
 
 import asyncio
 import statistics

@@ -1,4 +1,4 @@
-"""A frozen reader scores notes by how much likelier they make the gold answer."""
+"""The judge `likelihood`: a frozen reader scores notes by how much likelier they make the gold answer."""
 
 import asyncio
 

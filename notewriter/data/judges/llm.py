@@ -1,4 +1,4 @@
-"""A judge model compares all candidates at once."""
+"""The judge `llm`: a model compares all candidates at once."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The task's metric scores answers."""
+"""The judge `metric`: answers are scored by the task's metric."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The index scores notes by what it finds with them."""
+"""The judge `next_search`: notes are scored by the passages that a search with them finds."""
 
 import asyncio
 

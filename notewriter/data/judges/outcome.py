@@ -1,4 +1,4 @@
-"""A candidate is worth what becomes of it."""
+"""The judge `outcome`: a candidate is scored by the answer that the method reaches from it."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The gold evidence scores notes."""
+"""The judge `reference`: notes are scored by the gold evidence in them."""
 
 from notewriter.data.gold_evidence import at_hand, document_note_score, reference_score
 from notewriter.data.judges.case import Case, Verdict, by_score, judge

@@ -1,4 +1,4 @@
-"""The index scores queries."""
+"""The judge `retrieval`: queries are scored by the supporting passages that they find."""
 
 import asyncio
 

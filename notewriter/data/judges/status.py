@@ -1,4 +1,4 @@
-"""The gold evidence scores adaptive decisions."""
+"""The judge `status`: adaptive decisions are scored by the gold evidence."""
 
 from notewriter.data.gold_evidence import is_better
 from notewriter.data.judges.case import Case, Verdict, by_score, judge

@@ -1,4 +1,4 @@
-"""Several judges in order, each deciding what those before it left tied."""
+"""Several judges in order: each decides the ties of those before it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from notewriter.data.judges.case import Case, Judge, Verdict
 from notewriter.models.client import RequestRefused
 
 NO_REASON = "the judge gave neither a pair nor a reason"
-"""Why there is no pair, of a verdict that does not say."""
+"""The reason for no pair where a verdict gives none."""
 
 
 async def decide(judges: Sequence[Judge], case: Case) -> Verdict:

@@ -1,4 +1,4 @@
-"""The gold evidence scores notes by the facts that stand in them whole."""
+"""The judge `whole_facts`: notes are scored by the supporting facts that stand in them whole."""
 
 from notewriter.data.gold_evidence import at_hand
 from notewriter.data.judges.case import Case, Verdict, by_score, judge

@@ -83,7 +83,7 @@ BUCKET = 5 * 10**8
 """Gradients that DeepSpeed reduces at once (`reduce_bucket_size`), in a buffer of this size."""
 
 REUSE = 10**9
-"""Parameters within which ZeRO-3 keeps what it will use again (`stage3_max_reuse_distance`), forward and back."""
+"""The distance in parameters within which ZeRO-3 keeps weights for their next use (`stage3_max_reuse_distance`)."""
 
 SUBGROUP = 10**9
 """Parameters of a GPU's share that ZeRO-3 updates at once (`sub_group_size`)."""
@@ -119,7 +119,7 @@ class Load:
     forward_tokens: int
     """Tokens that the model computes in an epoch, without padding."""
     longest: int
-    """Tokens of the longest row, as it goes through the model (both sides of a pair)."""
+    """Tokens of the longest row of a forward pass (both sides of a pair)."""
     longest_sequence: int
     """Tokens of the longest sequence, which attention sees."""
     trained: int
@@ -296,7 +296,7 @@ def memory(
     half: bool,
     recomputed: int | None = None,
 ) -> Memory:
-    """What a run needs of a GPU (formulas above).
+    """The memory that a run needs of a GPU (formulas above).
 
     `recomputed` are the layers that are, by default all with gradient checkpointing, and `auto` counts as that.
     """

@@ -25,16 +25,16 @@ SCORES_OF_OTHERS = (
     ("rating_chosen", "rating_rejected"),
     ("chosen-rating", "rejected-rating"),
 )
-"""What others call the scores of the two sides."""
+"""Other programs' names of the scores of the two sides."""
 
 WEIGHTS = ("weight", "loss_weight", "train", "training", "trainable", "loss")
 """Keys of a message that say whether it is trained: 1 and true, or 0 and false."""
 
 WEIGHTS_OF_ROWS = ("weight", "loss_weight", "sample_weight")
-"""Columns that say the same of a row."""
+"""Columns of a row with the same meaning."""
 
 NOT_TEXT = ("image", "images", "video", "videos", "audio", "audios")
-"""Columns of a row, and keys of a message, of what is no text."""
+"""Columns of a row, and keys of a message, for content other than text."""
 
 OTHER_NAMES = {
     "functions": "rename it to tools, a list of their descriptions",
@@ -46,10 +46,10 @@ OTHER_NAMES = {
         "write it as the weight of each message, 0 where it is not trained",
     ),
 }
-"""Columns and keys that say in another form what is trained, or what it follows, and the remedy for each."""
+"""Columns and keys that set the trained tokens or their context in another form -> the remedy."""
 
 BESIDE = ("input", "context")
-"""Columns beside `prompt` with what it is about, in the form of Alpaca and Dolly."""
+"""Columns with the context of a prompt, in the form of Alpaca and Dolly."""
 
 CALLED = {
     "prompt": ("instruction", "question", "query", "problem", "input", "trajectory", "post", "context"),
@@ -58,7 +58,7 @@ CALLED = {
     "chosen": ("chosen_response", "response_chosen", "accepted", "preferred", "win"),
     "rejected": ("rejected_response", "response_rejected", "dispreferred", "lose"),
 }
-"""Others' names of a column; one of two must be renamed."""
+"""Other programs' names of a column; one of two must be renamed."""
 
 OURS = ("prompt", *SIDES, "completion", "messages", "label", "stage", "dataset", "question_id", *SCORES)
 OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names in SCORES_OF_OTHERS for name in names))
@@ -66,12 +66,12 @@ USED = (*OURS, *OF_OTHERS, *SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *
 """The columns that are read; the others of a file stay on disk."""
 
 PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Conversation.__annotations__) - {"messages"}
-"""The columns of our own data, which say where it comes from."""
+"""The columns of provenance in our own data."""
 
 ROLES = frozenset(
     ("system", "developer", "user", "assistant", "tool", "function", "ipython", "observation", "environment")
 )
-"""Who speaks, in the words of chat templates."""
+"""The speakers, in the words of chat templates."""
 
 ROLES_OF_OTHERS = {"human": "user", "prompter": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
 
@@ -170,11 +170,11 @@ def conversation(row: Row) -> Row:
 
 
 WORDS = ("tool_calls", "reasoning_content", "reasoning", "thinking", "thoughts")
-"""Keys of a message beside `content` with what a model writes."""
+"""Keys of a message, beside `content`, with a model's own output."""
 
 
 def _check_words(trained: Iterable[Row], column: str) -> None:
-    """Refuse a message that is trained and in which the model would write nothing, neither a text nor a call."""
+    """Refuse a trained message that has neither a text nor a call."""
     for message in trained:
         if not any(_says(message.get(key)) for key in ("content", *WORDS)):
             raise UserError(f"{column} has an empty message of the assistant; only its end would be trained")
@@ -287,7 +287,7 @@ def _text_of(parts: list[Any], column: str) -> str:
 
 
 def _calls(value: Any, column: str) -> list[Any]:
-    """Calls of tools, with arguments as objects, as servers give them to the template whatever a request has."""
+    """Calls of tools with their arguments as objects, as servers pass them to the template."""
     calls = _decoded(value, f"{column}: tool_calls")
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise UserError(f"{column}: tool_calls is not a list of calls, each an object with a function")
@@ -305,7 +305,7 @@ def _calls(value: Any, column: str) -> list[Any]:
 
 
 def _decoded(value: Any, name: str) -> Any:
-    """A value; of a text, what it says as JSON."""
+    """A value; a text is parsed as JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -359,7 +359,8 @@ def _required(row: Row, column: str) -> list[Row]:
 
 
 def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
-    """The prompt of a pair, and what follows it on each side; of whole conversations the prompt is what they share."""
+    """The prompt of a pair and the messages after it on each side; in whole conversations it is their common
+    beginning."""
     sides = {side: turns(row[side], side, "assistant") for side in SIDES}
     chosen, rejected = sides.values()
     if chosen[0]["role"] == "assistant" or rejected[0]["role"] == "assistant":
@@ -431,18 +432,18 @@ def _remarks(names: Sequence[str], scores: Row) -> list[str]:
 
 
 def _unread(row: Row, used: set[str]) -> list[str]:
-    """The columns with something in them that are not used."""
+    """The unused columns that are not empty."""
     ours = {*used, *PROVENANCE, *SYSTEM, *WEIGHTS_OF_ROWS, "tools", "chat_template_kwargs", "row", "unread"}
     return sorted({*row.get("unread", ()), *(name for name in row if name not in ours and filled(row[name]))})
 
 
 def filled(value: Any) -> bool:
-    """Whether a value says anything."""
+    """Whether a value is neither missing nor empty."""
     return value is not None and value not in ("", [], {})
 
 
 def _says(value: Any) -> bool:
-    """Whether a value has words."""
+    """Whether a value is neither missing nor empty, white space aside."""
     return filled(value.strip() if isinstance(value, str) else value)
 
 

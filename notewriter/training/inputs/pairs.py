@@ -28,7 +28,7 @@ FEATURES: dict[str, Any] = {
     **{column: Value("float64") for column in SCORES},
     **rows.SAID,
 }
-"""What training reads of a pair; every other column of the file stays on disk."""
+"""The columns of a pair that training reads; all others of the file stay on disk."""
 
 
 def load(

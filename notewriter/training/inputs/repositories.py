@@ -34,7 +34,7 @@ from notewriter.models.checkpoint import is_hub_id
 logger = logging.getLogger(__name__)
 
 CARDS = ("README.md", datasets.config.REPOYAML_FILENAME)
-"""What `datasets` reads of a repository to learn its configurations."""
+"""The files of a repository that `datasets` reads for its configurations."""
 
 FORMS = ("parquet", "json", "csv", "arrow")
 """The forms that are read, by the names that `datasets` gives them; JSON Lines are `json`."""
@@ -151,7 +151,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _check_files(builder: DatasetBuilder, folder: Path) -> None:
-    """Check what `datasets` would read: files of the repository itself, in a form that holds rows and nothing else.
+    """Check the files that `datasets` would read: the repository's own, in a form that holds rows and nothing else.
 
     Raises:
         UserError: a link leads elsewhere, or the form is another one; that of WebDataset may hold pickles.

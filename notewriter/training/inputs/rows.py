@@ -29,10 +29,10 @@ from notewriter.training.inputs.forms import Row
 logger = logging.getLogger(__name__)
 
 MESSAGES = List(Json())
-"""The type of a column of messages, which have whatever keys they were given."""
+"""The type of a column of messages, which may have any keys."""
 
 GIVEN = {"tools": Json(), "variables": Json()}
-"""The columns with what a chat template is given beside the messages."""
+"""The columns of a chat template's arguments beside the messages."""
 
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
 """The columns of remarks that are printed once a file: on columns that are not read, and on the reading of others."""
@@ -204,7 +204,7 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
 
 
 def say(file: str, dataset: Dataset) -> None:
-    """Log once what is not read of a file, and what is read in another way than its name says."""
+    """Log once the columns of a file that are not read, and those read otherwise than their names suggest."""
     if unread := _all(dataset["unread"]):
         what = f"{len(unread)} columns are" if len(unread) > 1 else "1 column is"
         more = f" and {len(unread) - forms.SHOWN} more" if len(unread) > forms.SHOWN else ""

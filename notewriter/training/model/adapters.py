@@ -28,7 +28,7 @@ from notewriter.training.model import exchange, weights
 logger = logging.getLogger(__name__)
 
 MERGED = "base"
-"""The folder in a run's that keeps the merged model which it starts from, and to which a new adapter belongs."""
+"""The folder in a run folder for the merged model that the run starts from, the base of its new adapter."""
 
 MERGED_FROM = "merged_from"
 """The file there with the fingerprint of the adapter; written last."""
@@ -59,7 +59,7 @@ def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
 
 
 def _is_merged(adapter: Path, folder: Path) -> bool:
-    """Whether a folder is what `merge` made of an adapter as it is now.
+    """Whether a folder is the result of `merge` for the adapter as it is now.
 
     Raises:
         UserError: it is, and lacks a file since, or has the tokenizer of another class (older versions merged it).
@@ -76,7 +76,7 @@ def _is_merged(adapter: Path, folder: Path) -> bool:
 
 
 def leave_casts_out(model: torch.nn.Module, accelerator: Accelerator) -> None:
-    """Have an adapter take its layer's input as it is where autocast casts it anyway, to half precision.
+    """Make an adapter take its layer's input as it is where autocast casts it anyway, to half precision.
 
     PEFT casts it to the adapter's float32 first. Loss and gradients are the same in every bit. Left as they are: kinds
     of LoRA with a forward of their own (DoRA), and dropout, whose random numbers may depend on the type.
@@ -90,7 +90,7 @@ def leave_casts_out(model: torch.nn.Module, accelerator: Accelerator) -> None:
 
 
 def merge(adapter: Path, output: Path) -> None:
-    """Write an adapter's base with the adapter merged into it into `output`, unless that is what it holds.
+    """Merge an adapter into its base and write the model into `output`, unless it is there already.
 
     Raises:
         UserError: `adapter` is not an adapter, its files or those of its base are damaged, the base is missing or has
@@ -151,7 +151,7 @@ def dequantized(model: PreTrainedModel, name: str) -> PreTrainedModel:
 
 @contextlib.contextmanager
 def adapting() -> Iterator[None]:
-    """Say what to give where PEFT cannot make an adapter: its parameters of experts have no dropout.
+    """Give the remedy where PEFT cannot make an adapter: its parameters of experts have no dropout.
 
     Raises:
         UserError: experts are among the layers to adapt, and `lora_dropout` is not 0.

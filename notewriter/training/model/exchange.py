@@ -1,4 +1,4 @@
-"""Settings of saved models for the programs of others: transformers 4 reads the same model as transformers 5.
+"""Settings of saved models for other programs: transformers 4 reads the same model as transformers 5.
 
 transformers 5 writes the base of rotary embeddings where 4 does not look; 4 then silently computes with 10,000. It
 names a class of tokenizers that 4 does not know. And training leaves the cache of keys and values off.
@@ -19,7 +19,7 @@ GENERIC = "PreTrainedTokenizerFast"
 
 
 def settle(folder: Path, base: Stored) -> None:
-    """Complete the settings of a saved model, or adapter, and a model's files, for those who read them."""
+    """Complete the settings of a saved model or adapter, and a model's files, for other programs."""
     if (folder / "tokenizer_config.json").is_file():
         tokenizer = _read(folder / "tokenizer_config.json")
         if tokenizer.get("tokenizer_class") == "TokenizersBackend":
@@ -66,7 +66,7 @@ def older_rope(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(value: Any) -> Any:
-    """A list of names in their order: PEFT writes that of a set, and equal adapters would be unlike files."""
+    """A sorted list of names: PEFT writes that of a set, and equal adapters would be unlike files."""
     return sorted(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
 
 

@@ -31,7 +31,7 @@ def settings_of(name: str, revision: str) -> GenerationConfig:
 
 
 def make_savable(settings: GenerationConfig, name: str) -> None:
-    """Change a model's generation settings such that transformers saves them, and say so.
+    """Change a model's generation settings so that transformers saves them, and log the change.
 
     Sampling values without `do_sample: true`, as older chat models have them, get it: vLLM samples with them anyway.
     What else is refused has no effect as it stands, such as a length penalty without beams, and is left out.

@@ -20,7 +20,7 @@ every_position = False
 
 @contextlib.contextmanager
 def all_labelled() -> Iterator[None]:
-    """Have TRL's fused head score every position that it is given."""
+    """Make TRL's fused head score every position that it is given."""
     global every_position
     every_position = True
     try:
@@ -53,7 +53,7 @@ REPLACED = ((utils, "_use_triton", scores_labels_alone), (dpo_trainer, "hash_mod
 
 
 def replace_functions() -> None:
-    """Have TRL call ours.
+    """Make TRL call our functions.
 
     Raises:
         UserError: the installed TRL has no such function, and would train slower without a word.

@@ -166,7 +166,7 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
 
 @contextlib.contextmanager
 def unsharded(training: TrainingArguments) -> Iterator[None]:
-    """Load models whole, as one process alone has to, where ZeRO-3 would spread them over all processes."""
+    """Load models whole, as a single process has to, where ZeRO-3 would spread them over all processes."""
     unset_hf_deepspeed_config()
     try:
         yield
@@ -187,7 +187,7 @@ def broken_tensor(folder: Path) -> str | None:
 
 
 def copy_processor(base: Stored, folder: Path) -> None:
-    """Copy what a base model says of its processor of images into the folder of a model that is made from it.
+    """Copy the files of a base model's image processor into the folder of a model made from it.
 
     Training and merging have its tokenizer alone, and vLLM does not start without the rest.
     """

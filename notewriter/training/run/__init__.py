@@ -1,1 +1,1 @@
-"""The run itself: trainers and losses, saving, resuming, stopping, and what is shown of it."""
+"""The run itself: trainers and losses, saving, resuming, stopping, and its display."""

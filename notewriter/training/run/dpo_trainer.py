@@ -77,7 +77,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         return PromptsTogether(rows_by_prompt(pairs["prompt_ids"]), seed, lambda: int(self.state.epoch or 0))
 
     def share_prompts(self) -> None:
-        """With `prefix_sharing`, have the model and the reference model, if there is one, share prompts."""
+        """With `prefix_sharing`, make the model and the reference model, if there is one, share prompts."""
         if self.prefix_sharing:
             for scored in self.scored():
                 share_prefixes(self.bare(scored))
@@ -88,7 +88,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         return [model for model in (self.model_wrapped, self.ref_model) if model is not None]
 
     def bare(self, model: torch.nn.Module) -> PreTrainedModel:
-        """A model without what shards, compiles or adapts it."""
+        """A model without its wrappers for sharding, compiling and adapters."""
         unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
         return cast(PreTrainedModel, unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
 

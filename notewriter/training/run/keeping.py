@@ -23,11 +23,11 @@ REFERENCE = "reference.pt"
 OF_TRANSFORMERS = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin")
 OF_OTHERS = ("optimizer_*", "pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py")
 RESUMPTION = (REFERENCE, *OF_TRANSFORMERS, *OF_OTHERS)
-"""What a checkpoint has beside the model: of transformers, FSDP and DeepSpeed."""
+"""The files of a checkpoint beside the model: of transformers, FSDP and DeepSpeed."""
 
 
 class Complete(TrainerCallback):
-    """Gives every checkpoint what those need who read it (`exchange.settle`), and a reference that follows the model.
+    """Completes every checkpoint for other programs (`exchange.settle`), and saves a reference that follows the model.
 
     `reference` is that of DPO with `sync_ref_model`, which a resumed run goes on with.
     """

@@ -1,4 +1,4 @@
-"""`accelerate launch` for a node of a cluster, with the same options: signals and failures reach whom they concern.
+"""`accelerate launch` for a node of a cluster, with the same options: it passes signals on and shows the first failure.
 
     python -m notewriter.training.run.launcher --config_file configs/accelerate/zero3.yaml --log_dir logs \
         training/train_dpo.py ...

@@ -65,7 +65,7 @@ NEEDS: dict[str, tuple[str, Collection[str | bool]]] = {
 """Options that are read only with some values of another option, and that TRL otherwise ignores silently."""
 
 CLOSEST = 1e-6
-"""How close a mean log-probability may come to 0, where the odds are infinite."""
+"""The least distance of a mean log-probability from 0, where the odds are infinite."""
 
 
 def is_reference_free(losses: Collection[str]) -> bool:

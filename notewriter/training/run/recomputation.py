@@ -31,14 +31,14 @@ NOTCH = 8
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes of a GPU that a run can have: what is free, and what this process holds; None for another device."""
+    """Bytes of a GPU that a run can use: the free ones and those of this process; None for another device."""
     if device.type != "cuda":
         return None
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
 
 
 def bare(trainer: Any) -> PreTrainedModel:
-    """The model of a trainer without what shards, compiles or adapts it."""
+    """The model of a trainer without its wrappers for sharding, compiling and adapters."""
     model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
     return cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
 
@@ -49,7 +49,7 @@ def layers_of(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
 
 
 def machine_of(accelerator: Accelerator) -> cost_model.MachineArguments:
-    """The GPUs of a run and what is divided among them, as `notewriter preflight` is told."""
+    """The GPUs of a run and its sharding, as options of `notewriter preflight`."""
     sharding = "none"
     if (deepspeed := accelerator.state.deepspeed_plugin) is not None:
         sharding = {2: "zero2", 3: "zero3"}.get(deepspeed.zero_stage, "none")
@@ -68,7 +68,7 @@ class RecomputesByNeed:
     """How many layers are recomputed; None without `auto`."""
 
     def recompute_by_need(self, bare: PreTrainedModel, needed: Callable[[int], float], share: float) -> None:
-        """Choose how many layers are recomputed, the same number in all processes, and say so.
+        """Choose how many layers are recomputed, the same number in all processes, and log it.
 
         Args:
             bare: the model without what shards or adapts it.

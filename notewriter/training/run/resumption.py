@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 COPIES = "whole copies"
 OF_SHARING = {"DeepSpeed": ("global_step*",), "FSDP": ("pytorch_model_fsdp*", "optimizer.bin", "optimizer_*")}
-"""How processes share a model and its optimizer's state -> what a checkpoint then has; else each has a whole copy."""
+"""The sharding of a model and its optimizer -> the files in a checkpoint; otherwise each process has a whole copy."""
 
 
 def run_folder(

@@ -60,7 +60,7 @@ def _choose(trainer: Trainer, folder: Path, model: torch.nn.Module, trained: dic
 
 
 def _saved_name(name: str) -> str:
-    """The name in the files of a parameter, which PEFT's begin with the adapter's in them and FSDP's with its own."""
+    """The name of a parameter in the files, without the parts that PEFT and FSDP put into it."""
     for inner in (".default", ".modules_to_save", "_fsdp_wrapped_module.", "_orig_mod."):
         name = name.replace(inner, "")
     # PEFT saves DoRA's magnitudes under the name of their module.

@@ -1,4 +1,4 @@
-"""The steps of a training run: where they end, what they log, and what a forward's share of one is.
+"""The steps of a training run: their end, their log, and each forward's share of a step.
 
 A step is split into forwards, and over processes, whose gradients are averaged. A mean of means is that of the whole
 only where all have the same count: of rows that is so but for the last step of an epoch, of tokens never. So the parts

@@ -58,7 +58,7 @@ class Meter:
         self.pending = []
 
     def _counts(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Of a batch in the machine's memory what `_start` names."""
+        """The counts that `_start` names, for a batch in the machine's memory."""
         ids = inputs["input_ids"]
         if (mask := inputs.get("attention_mask")) is None:
             # Packed without padding: each position 0 starts a sequence.

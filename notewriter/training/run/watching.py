@@ -22,7 +22,7 @@ SHOWN: dict[str, Callable[[float], str]] = {
     "mfu": "MFU {:.1%}".format,
     "peak_memory_gib": "{:.1f} GiB".format,
 }
-"""What is shown of an entry, in this order; the rest is in `trainer_state.json` and in the trackers."""
+"""The figures of an entry that are shown, in this order; the rest is in `trainer_state.json` and in the trackers."""
 
 
 def line(entry: Mapping[str, float], step: int, steps: int, left: float | None = None) -> str:
@@ -83,7 +83,7 @@ class _Bar(ProgressCallback):
 
 
 def show_lines(trainer: Trainer) -> None:
-    """Let a trainer write lines; bars too, where somebody watches a terminal."""
+    """Make a trainer write lines, and bars too on a terminal."""
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     if sys.stderr.isatty() and not trainer.args.disable_tqdm:

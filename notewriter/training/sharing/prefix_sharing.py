@@ -81,7 +81,7 @@ def share_prefixes(model: PreTrainedModel) -> None:
 
 @contextlib.contextmanager
 def stacked(model: PreTrainedModel) -> Iterator[None]:
-    """Have a model that shares prompts score stacked pairs as TRL does, with its original attention."""
+    """Make a model that shares prompts score stacked pairs as TRL does, with its original attention."""
     model.set_attn_implementation(cast(str, model.own_attention))
     try:
         yield
@@ -120,7 +120,7 @@ Where one matrix makes queries, keys and values (GPT-2, Phi-3), it is computed w
 
 
 def _compute_completions_alone(model: PreTrainedModel) -> None:
-    """Have the last layer compute, of a shared row, only what predicts a completion, beside all keys and values.
+    """Make the last layer compute, beside all keys and values, only the positions of a row that predict a completion.
 
     The other tokens' outputs, which nobody reads, are then those of zeros. In a mixture of experts the layer stays
     whole: the router's loss reads all tokens.
@@ -194,11 +194,11 @@ class Row:
 
     layout: "Layout"
     tokens: torch.Tensor
-    """Where in the flattened stack each token of the row comes from."""
+    """The place in the flattened stack of each token of the row."""
     positions: torch.Tensor
-    """Its position in its row of the stack."""
+    """The position of each token in its row of the stack."""
     occurrences: torch.Tensor
-    """How often it stands in the stack, as a float."""
+    """How often each token stands in the stack, as a float."""
     predicting: torch.Tensor
     """The places in the row that predict a label, in the order of the stack."""
     scored: torch.Tensor
@@ -308,7 +308,7 @@ def _lay_out(stack: torch.Tensor, device: torch.device) -> Row:
 
 
 def _bounds(groups: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-    """What attention needs to know of a row beside lengths: where tokens ask, and where sequences begin and end."""
+    """The positions in a row that attention needs beside lengths: those with queries, and the bounds of sequences."""
     ends = itertools.accumulate(map(sum, groups))
     asking = [torch.arange(end - sum(group) + group[0] - 1, end) for end, group in zip(ends, groups, strict=True)]
     keys = [prompt + tokens for prompt, *completions in groups for tokens in completions]
@@ -332,13 +332,13 @@ class Layout:
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """Masks that were made, by queries, keys and window: the layers share them."""
     narrow: bool = False
-    """Whether a prompt's tokens but its last one, which predicts, ask for nothing."""
+    """Whether only the last token of a prompt, which predicts, has a query."""
     bounds: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Those of `_bounds`, on the device."""
 
     @functools.cached_property
     def queries(self) -> list[int]:
-        """The tokens of each sequence that ask; together they are the row, or `asking`."""
+        """The number of queries of each sequence; together they are the row, or `asking`."""
         return _asking(self.lengths, self.narrow)
 
     @functools.cached_property
@@ -348,7 +348,7 @@ class Layout:
 
     @property
     def asking(self) -> torch.Tensor:
-        """The positions of those tokens in the row."""
+        """The positions in the row of tokens with queries."""
         return self.bounds["asking"]
 
     def widened(self, states: torch.Tensor) -> torch.Tensor:
@@ -395,7 +395,7 @@ class Layout:
 
 
 def _asking(groups: Sequence[Sequence[int]], narrow: bool) -> list[int]:
-    """The tokens of each sequence that ask, of prompts all or, with `narrow`, the last one."""
+    """The number of queries of each sequence: of prompts all tokens or, with `narrow`, the last one."""
     first = ((1 if narrow else prompt, *completions) for prompt, *completions in groups)
     return [tokens for prompt, chosen, *others in first for tokens in (prompt + chosen, *others)]
 

@@ -34,10 +34,10 @@ WITHOUT_EFFECT = {
 """Settings of a model's configuration that cannot change its log-probs."""
 
 RESOLVED = {"revision", "dtype", "attn_implementation", "device_map"}
-"""Loading options whose outcome the loaded model shows, or which have none on log-probs."""
+"""Loading options that cannot change log-probs, or whose effect the loaded model shows."""
 
 COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
-"""What TRL calls the summed log-probs of a pair's completions under the reference."""
+"""TRL's columns of the summed log-probs of a pair's completions under the reference."""
 
 
 def with_effect(configuration: dict[str, Any]) -> dict[str, Any]:
