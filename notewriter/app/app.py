@@ -41,15 +41,15 @@ class AppArguments:
     beside: dict[str, Any] | None = field(
         default=None,
         metadata={
-            "help": "answers the same questions side by side: the options of `notewriter ask` that differ, e.g. "
-            '{"model": "trained"} or {"method": "vanilla", "method_options": {"top_k": 5}}'
+            "help": "a second answer to the same questions, side by side: the options of `notewriter ask` that "
+            'differ, e.g. {"model": "trained"} or {"method": "vanilla", "method_options": {"top_k": 5}}'
         },
     )
     watch: list[str] | None = field(
         default=None,
         metadata={
-            "help": "what is watched: files or recipes of pipelines, and run folders or folders above them, such as "
-            "the cells of a table"
+            "help": "the runs to watch: files or recipes of pipelines, and run folders or folders above them, such "
+            "as the cells of a table"
         },
     )
     page_port: Annotated[int, Interval(ge=0, le=65_535)] = field(

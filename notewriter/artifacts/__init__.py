@@ -1,1 +1,1 @@
-"""What one command hands to the next on disk: each file's records, the run folder, and its record."""
+"""The files that one command hands to the next: their records, the run folder, and its record."""

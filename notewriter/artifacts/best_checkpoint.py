@@ -1,4 +1,4 @@
-"""best_checkpoint.json: what the checkpoints of a training run score, and which of them is the best."""
+"""best_checkpoint.json: the scores of the checkpoints of a training run, and the best of them."""
 
 from dataclasses import dataclass
 

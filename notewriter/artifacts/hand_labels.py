@@ -1,4 +1,4 @@
-"""NAME.jsonl in a folder of labels: which of two texts a person preferred, a line as each is given."""
+"""NAME.jsonl in a folder of labels: a person's choices between two texts, a line as each is made."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""judged/NAME.jsonl in a run's folder: what a judge model said about each question, and the scores that follow."""
+"""judged/NAME.jsonl in a run's folder: a judge model's reply on each question, and the scores that follow."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -14,11 +14,11 @@ from notewriter.ground.errors import UserError, writing
 SCHEMA = "notewriter/notes/1"
 
 METADATA = b"notewriter"
-"""The key of the file's metadata that holds what is not of a single note."""
+"""The key of the file's metadata for facts that belong to no single note."""
 
 
 class Note(TypedDict):
-    """A row: what a run of a cell wrote on a question, and what it was scored by; its scores are further columns.
+    """A row: the note and answer of a run of a cell on a question; its scores are further columns.
 
     `facts` are the question's supporting facts, and `passages` the ids of those that the note was written from; both
     are empty where the question file or the index was no longer at hand. `seed` is null in a cell without seeds, and

@@ -20,7 +20,7 @@ BATCH = 1000
 """Rows in memory."""
 
 _UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowException)
-"""What damaged pages raise, strings that are not UTF-8, and dates that are none."""
+"""The errors of damaged pages, of strings that are not UTF-8, and of impossible dates."""
 
 
 def columns_of(row: Any, *names: str) -> pa.Schema:
@@ -165,7 +165,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 @contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, with whatever cannot be read in it as an error of the file.
+    """A Parquet file, with every fault of its contents as an error of the file.
 
     Raises:
         UserError: the file is not Parquet, or is damaged.

@@ -1,4 +1,4 @@
-"""predictions.jsonl: what a run answered to each question, with its scores and costs."""
+"""predictions.jsonl: a run's answer to each question, with its scores and costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ REMEDY = "run the evaluation again"
 Cost = Literal["calls", "retrievals", "prompt_tokens", "completion_tokens"]
 
 COSTS: tuple[Cost, ...] = get_args(Cost)
-"""What a question cost, in counts that a repetition of the run reproduces."""
+"""The costs of a question, in counts that a repetition of the run reproduces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""retrieval.json: what chains of retrievers find of the supporting passages, and how fast."""
+"""retrieval.json: the supporting passages that chains of retrievers find, and their speed."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The run folder: one resolved configuration, what it is compared on when a run resumes, and its lock."""
+"""The run folder: one resolved configuration, the settings that are compared when a run resumes, and its lock."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ REMEDY = "choose another output_dir, or remove this one"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder, and what has to be the same for the run in it to resume.
+    """A run folder, and the settings that have to be the same for its run to resume.
 
     Args:
         path: the folder.
@@ -138,7 +138,7 @@ def _read_yaml(path: Path) -> Any:
 
 
 def questions_digest(questions: Sequence[Question]) -> str:
-    """A hash of the questions' content in their order, which detects a question file that was edited in place."""
+    """A hash of the questions' contents in their order, which detects an edited question file."""
     digest = hashlib.sha256()
     for question in questions:
         digest.update(json.dumps(asdict(question), sort_keys=True).encode() + b"\n")

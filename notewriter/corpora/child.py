@@ -1,4 +1,4 @@
-"""A child process for parsers: a document that keeps one busy, or makes it crash, costs that document alone."""
+"""A child process for parsers: a document that hangs or crashes one is lost alone."""
 
 import atexit
 import contextlib
@@ -80,7 +80,7 @@ def _end() -> None:
 
 
 def serve(number: int) -> None:
-    """Answer the calls that come through a file descriptor until it is closed; what the child process does."""
+    """The work of the child process: answer the calls through a file descriptor until it is closed."""
     # What a terminal or a scheduler sends to the whole group is for the parent, which kills this process, as the kernel
     # does where the parent is killed.
     for each in (signal.SIGINT, signal.SIGTERM):

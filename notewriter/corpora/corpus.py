@@ -62,7 +62,7 @@ class CorpusArguments:
     output_dir: str = field(metadata={"help": "a folder for corpus.jsonl, manifest.json and skipped.jsonl"})
     path: Annotated[list[str], MinLen(1)] = field(
         default_factory=lambda: [FETCHED],
-        metadata={"help": "files or folders, in order; without it, what `notewriter fetch corpus SOURCE` got"},
+        metadata={"help": "files or folders, in order; default: the files that `notewriter fetch corpus SOURCE` got"},
     )
     dataset: str | None = field(
         default=None,
@@ -150,7 +150,7 @@ def _source(arguments: CorpusArguments, split: SplitArguments) -> Source:
 
 
 def _paths(arguments: CorpusArguments, source: Source) -> list[str]:
-    """The files that are given, or else the fetched ones of the source."""
+    """The given files, or else the fetched ones of the source."""
     if arguments.path != [FETCHED]:
         return arguments.path
     if arguments.source == PER_QUESTION:

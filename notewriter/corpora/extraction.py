@@ -169,7 +169,7 @@ def _page_text(page: Any) -> str:
 
 
 SMALLER, HIGHER = 0.85, 0.2
-"""A digit is raised if it is at most so large, and at least so much higher, as shares of the size of what precedes."""
+"""The largest size and the least height of a raised digit, as shares of the size of the character before it."""
 
 
 def _with_powers(textpage: Any) -> str:
@@ -207,11 +207,11 @@ def _with_powers(textpage: Any) -> str:
 _AFTER_WORD = re.compile(r"(?<=[^\W_])[-+\u2212]?\d+")
 
 DIVIDED = "\ufffe"
-"""What PDFium writes for a hyphen and the end of its line, which it takes for those of a divided word."""
+"""PDFium's character for a hyphen at the end of a line that it takes for one of a divided word."""
 
 
 def _without_running_lines(pages: list[str]) -> list[str]:
-    """Pages without what is in the first or last two lines of three pages or more, but for numbers."""
+    """Pages without the lines that recur, numbers aside, among the first or last two of three pages or more."""
 
     def outer(lines: list[str]) -> set[str]:
         return {re.sub(r"\d+|\b[ivxlc]+\b", "0", line).strip() for line in lines}
@@ -273,4 +273,4 @@ EXTRACTORS: dict[str, Callable[[str, Path], Document]] = {
     ".pdf": _pdf,
     ".docx": _docx,
 }
-"""How files are read, by their ending."""
+"""The reader of a file, by its ending."""

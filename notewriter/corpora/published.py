@@ -41,7 +41,7 @@ PUBLISHED: dict[str, Published] = {
 
 
 def published(source: str, paths: Iterable[Path]) -> Published | None:
-    """The published size of what is read from some paths, if it is known."""
+    """The published size of the corpus at some paths, if it is known."""
     size = PUBLISHED.get(source)
     if size is None or (size.folder and not all(size.folder in path.resolve().parts for path in paths)):
         return None

@@ -96,7 +96,7 @@ _ATTRIBUTES = re.compile(r"\s*\{:?\s*[#.][^{}]*\}\s*\Z")
 
 
 def _said(line: Any, silent: Sequence[str] = ("html_inline", "image")) -> str:
-    """What is read of a line: neither the marks of links and emphasis, nor HTML's, nor what stands for pictures."""
+    """The words of a line, without the marks of links, emphasis, HTML and pictures."""
     words = (" " if each.type == "softbreak" else each.content for each in line.children if each.type not in silent)
     return " ".join("".join(words).split())
 

@@ -27,7 +27,7 @@ _ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+
 _TAG = re.compile(
     rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
 )
-"""A tag, with what is in a script, where `a <b` is none."""
+"""A tag, or a script with its contents, in which `a <b` is none."""
 
 _CHARSET = re.compile(rb"""(?i)(?:charset|encoding)\s*=\s*["']?\s*([\w-]+)""")
 _CHARSETS = re.compile(
@@ -61,7 +61,7 @@ NAMES = {
     "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
     "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
 }  # fmt: skip
-"""Ids and classes of what is no part of the text."""
+"""Ids and classes of elements that are no part of the text."""
 
 ONLY_AS = {
     **{"reference": "sup", "sidebar": "table"},
@@ -76,7 +76,7 @@ _NAVIGATES = re.compile(
     r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
     r"|contents|header|footer|related(-\w+)?|seealso|path|topics?|up|next|prev(ious)?|lang(uages)?|list-of-\w+"
 )
-"""Ids and classes of what is no part of the text where most of it is links."""
+"""Ids and classes of elements that are no part of the text if most of it is links."""
 
 _BETWEEN = "\ue000"
 """Stands between the items of a list in a line, which are many kinds of text."""
@@ -183,7 +183,7 @@ def _count_attributes(text: bytes) -> int:
 
 
 def _pruned(tree: Any) -> Any:
-    """A page without what is no text. The parser leaves in the head what follows it without a `<body>`."""
+    """A page without elements that are no text. Without a `<body>` the parser leaves the text in the head."""
     for node in list(tree.iterdescendants()):
         if not _is_text(node):
             node.drop_tree()

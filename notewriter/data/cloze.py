@@ -62,9 +62,12 @@ class ClozeArguments:
 
     path: str = field(metadata={"help": "a corpus: JSON Lines of id, title and text, as `notewriter corpus` writes it"})
     output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
-    questions: Annotated[int, Interval(ge=0)] = field(default=4000, metadata={"help": "how many questions"})
+    questions: Annotated[int, Interval(ge=0)] = field(default=4000, metadata={"help": "number of questions"})
     linked: Annotated[float, Interval(ge=0, le=1)] = field(
-        default=0.65, metadata={"help": "share of questions on a passage and another that it names; others compare two"}
+        default=0.65,
+        metadata={
+            "help": "share of the questions on a passage and another one that it names; all others compare two passages"
+        },
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw"})
 

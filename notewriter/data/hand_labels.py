@@ -27,7 +27,7 @@ class HandLabelsArguments:
     """The options for using labels by hand."""
 
     output_dir: str | None = field(
-        default=None, metadata={"help": "folder to write the labels to as preference pairs, whose judge is `human`"}
+        default=None, metadata={"help": "folder for the labels as preference pairs, with the judge `human`"}
     )
 
 

@@ -237,8 +237,7 @@ def rows_by_stage(record: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _with_top_k(method: Method, options: Mapping[str, Any], question: Question, recipe: Recipe) -> dict[str, Any]:
-    """A method's options with the passages per retrieval of a question, if it retrieves and the options leave them
-    open.
+    """A method's options, completed with a question's passages per retrieval if the method retrieves.
 
     DNAlign varies them so that prompts differ in length (the authors' code: uniform in 3..9). A method that reads
     whatever there is keeps its own number.

@@ -71,8 +71,8 @@ class GoldArguments(RolloutArguments):
     balanced_stages: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "gold stages of which as many replies of the more frequent kind are kept as there are of the other "
-            "(notes on a document or none; a note that is better or not), the rest left out evenly"
+            "help": "gold stages with as many replies of one kind as of the other (notes on a document or none; a "
+            "note that is better or not): the surplus of the more frequent kind is left out evenly"
         },
     )
 
@@ -153,8 +153,8 @@ class ChainsArguments(SelectionArguments):
     retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
         default=RETRIES,
         metadata={
-            "help": "how many replies without a parsable action are sampled again in one chain before it is given up "
-            "(the authors' code: 20); at a temperature near 0 the samples hardly differ"
+            "help": "replies without a parsable action that are sampled again in one chain before it is dropped (the "
+            "authors' code: 20); at a temperature near 0 the samples hardly differ"
         },
     )
     min_searches: Annotated[int, Interval(ge=0)] = field(

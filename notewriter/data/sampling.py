@@ -274,7 +274,7 @@ class SamplingRollout(HarvestRollout):
 
 @dataclass(frozen=True)
 class _Reader(Resources):
-    """The models of a rollout, for calls that it did not make; they are counted as the judge's."""
+    """The models of a rollout for calls outside of it; they are counted as the judge's."""
 
     rollout: SamplingRollout | None = None
 
@@ -287,7 +287,7 @@ class _Reader(Resources):
 
 
 class _Searched(MethodEnded):
-    """A continuation has reached its first search, which is as far as it was to run."""
+    """Raised when a continuation has reached its first search, where it ends."""
 
 
 class Continuation(Rollout):
@@ -323,7 +323,7 @@ class Continuation(Rollout):
         return completion
 
     def _controlled(self, control: Control, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
-        """Likewise where a control plays the role."""
+        """The reply of a control that plays the role, as `complete`."""
         if completion := self._replayed(stage, messages):
             # Later notes are written from what was read before, here too.
             self.read(variables)

@@ -1,4 +1,4 @@
-"""`notewriter inspect`: one HTML page to read pairs and chains, with what differs between the two sides marked."""
+"""`notewriter inspect`: one HTML page to read pairs and chains, with the differences between the two sides marked."""
 
 import itertools
 import logging

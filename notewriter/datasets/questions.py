@@ -26,7 +26,7 @@ RETRIEVER = {
 """What every command says of its options `index` and `retriever`."""
 
 
-PATH = {"help": "the question file; without it, what `notewriter fetch dataset` got"}
+PATH = {"help": "the question file; default: the one that `notewriter fetch dataset` got"}
 SPLIT = {
     "help": "which of the fetched files: dev, test, train, ...; default: the one that is evaluated",
     "effect": False,

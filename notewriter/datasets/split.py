@@ -40,7 +40,7 @@ class HoldOutArguments:
     output_dir: str = field(metadata={"help": "the folder of the two files"})
     dev: Annotated[int, Interval(ge=1)] | None = field(
         default=None,
-        metadata={"help": "how many questions to hold out, drawn at random; with --corpus at most as many"},
+        metadata={"help": "number of questions to hold out, drawn at random; with --corpus a maximum"},
     )
     dev_share: Annotated[float, Interval(gt=0, lt=1)] | None = field(
         default=None, metadata={"help": "the share of the questions to hold out, instead of --dev"}
@@ -52,13 +52,13 @@ class HoldOutArguments:
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = field(
-        default=None, metadata={"help": "how many of the others to keep, drawn at random; default: all"}
+        default=None, metadata={"help": "number of other questions to keep, drawn at random; default: all"}
     )
     beside: str | None = field(
         default=None,
         metadata={
-            "help": "a file of further questions to learn from, in JSON Lines; left out are those that are asked in "
-            "--path or share evidence with what is held out"
+            "help": "a file of further questions to learn from, in JSON Lines, without those that are asked in "
+            "--path or share evidence with held-out questions"
         },
     )
     seed: int = field(default=0, metadata={"help": "seed of the draw"})

@@ -47,9 +47,9 @@ class DoctorArguments:
     """What to look at beside the machine."""
 
     json: bool = field(default=False, metadata={"help": "print JSON, for a report of a problem"})
-    folder: str = field(default="runs", metadata={"help": "where runs go: the disk that is looked at"})
+    folder: str = field(default="runs", metadata={"help": "a folder of runs, whose disk is checked"})
     patience: Annotated[float, Interval(gt=0)] = field(
-        default=60.0, metadata={"help": "seconds that each look has that may hang"}
+        default=60.0, metadata={"help": "time limit in seconds of each check that may hang"}
     )
 
 

@@ -209,8 +209,7 @@ def _stores(run: Path) -> list[Passages]:
 
 
 def _retrieved(trace: Trace, stores: Sequence[Passages], seeds: Sequence[int], run: Path) -> _Found:
-    """The passages that any search of a trace found, each once in the order of first finding, shuffled as in the
-    run."""
+    """The passages found by any search of a trace, each once, the first found first, shuffled as in the run."""
     passages: dict[str, Callable[[], Passage]] = {}
     for step in trace.retrievals:
         for id in [found["id"] for found in step.passages if found["id"] not in passages]:

@@ -28,13 +28,15 @@ class FitArguments:
     runs: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders of finished runs of `evaluate` over training questions"}
     )
-    output: str = field(metadata={"help": "the JSON file to write: its weights, and the questions that it has seen"})
+    output: str = field(
+        metadata={"help": "the JSON file to write, with the weights and the questions that the control was fitted on"}
+    )
     choose_on: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "folders of finished runs over further questions with supporting facts: there it is chosen how far "
-            "below the best sentence's score a third one may lie that is still written; it then writes whole sentences "
-            "alone. Default: it writes on up to its number of words"
+            "help": "folders of finished runs over further questions with supporting facts, which choose the margin "
+            "below the best sentence's score within which a third one is written; notes are then whole sentences "
+            "alone. Default: notes go on up to their number of words"
         },
     )
     encoder: str | None = field(

@@ -17,7 +17,7 @@ else:
 PERMUTATIONS = 10_000
 
 FLOOR = 1 / (PERMUTATIONS + 1)
-"""The smallest p-value of `permutation_test`: no permutation was as extreme, so the p-value is at most this."""
+"""The smallest p-value of `permutation_test`, a bound: no permutation was as extreme."""
 
 BLOCK = 2**21
 """Indices drawn at once (16 MB)."""

@@ -11,7 +11,7 @@ from notewriter.rollouts.extraction import named_in
 from notewriter.rollouts.parsing import parse_note
 
 OBSERVATION_WORDS = 1000
-"""Longest observation that the judge of chains is shown, in words; what is cut is marked."""
+"""Words of the longest observation that the judge of chains sees; longer ones are cut, and marked."""
 
 _NOTES = ("note", "updated note", "document note")
 _NUMBER = re.compile(r"^\[\d+\] ", re.MULTILINE)

@@ -24,7 +24,7 @@ def lacks_answers(file: PipelineFile) -> bool:
 
 
 def asked(path: Path, output_dir: str | None, ask: Ask, say: Callable[[str], object]) -> Pipeline | None:
-    """Ask for what the `asks` of a pipeline file name, write it as a file of its own, and say what that takes.
+    """Ask for the `asks` of a pipeline file, write the answers as a file of their own, and print its estimate.
 
     Args:
         path: the pipeline file.

@@ -1,4 +1,4 @@
-"""The key `results` of a pipeline file: which of its runs are compared, on what, and by which measures."""
+"""The key `results` of a pipeline file: the runs to compare, their sets, and the measures."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -8,7 +8,7 @@ from annotated_types import MinLen
 from notewriter.experiments.files import Text
 
 BEST = "best control"
-"""What a primary test calls the control that scores highest where controls are chosen."""
+"""The name in a primary test of the control that scores highest on the set where controls are chosen."""
 
 
 @dataclass(frozen=True)

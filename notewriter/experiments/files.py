@@ -23,7 +23,7 @@ from notewriter.ground.typed import misfit
 from notewriter.ground.yaml_files import read_mapping
 
 MAX_RUNS = 1_000
-"""Each is a job of a cluster, whose queue takes 10,000 unless the site has raised MaxJobCount."""
+"""The largest number of runs: each is a job of a cluster, whose queue takes 10,000 unless MaxJobCount is raised."""
 
 Text = Annotated[str, MinLen(1)]
 Value = str | int | float | None
@@ -37,7 +37,7 @@ EACH = dict[str, list[Value] | dict[str, dict[str, Value]]]
 """Variable -> its values, or value -> the variables that go with it."""
 
 _SPLIT = re.compile(r"[\s'\"\\]")
-"""What a shell splits words at, or takes out of them."""
+"""The characters at which a shell splits words, or which it removes."""
 
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
 

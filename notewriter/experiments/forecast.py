@@ -1,4 +1,4 @@
-"""What a pipeline takes on this machine: minutes, gigabytes and money of each run, before any of it is paid for.
+"""The estimate of a pipeline on this machine: minutes, gigabytes and money of each run, before it starts.
 
 The runs marked `in_dry_run` are done: they call no model and take seconds, and what they leave tells how much the
 others will do. Tokens of a run that asks a model are counted by its own dry run. Pairs are made once without a model,
@@ -31,7 +31,7 @@ FOLDER = "dry_run"
 """The folder in that of the pipeline for pairs without a model."""
 
 STARTS = {"": 2.0, "train": 9.0, "server": 19.0}
-"""How often the time of importing torch and transformers a command, a training and a server take beside their work.
+"""The start of a command, a training and a server, as a multiple of the time to import torch and transformers.
 
 By a run on two idle cores (docs/own.md), where importing took 2.5 seconds: other machines may differ.
 """
@@ -80,7 +80,7 @@ class Speed(NamedTuple):
 
 @dataclass
 class Cost:
-    """What a run takes; `said` is what is known besides, such as its tokens."""
+    """The estimate of a run; `said` has further facts, such as its tokens."""
 
     seconds: float = 0.0
     gigabytes: float = 0.0
@@ -96,7 +96,7 @@ class Cost:
 
 
 def probe() -> Speed:
-    """How fast this machine is now, by four layers of a transformer."""
+    """The speed of this machine now, by four layers of a transformer."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", PROBE.splitlines()[1]], check=True)
     start = time.monotonic() - began
@@ -106,7 +106,7 @@ def probe() -> Speed:
 
 
 def forecast(pipeline: Pipeline) -> Iterator[str]:
-    """The lines of a dry run: each run's title with what it takes, its command, and the sum.
+    """The lines of a dry run: each run's title with its estimate, its command, and the sum.
 
     Raises:
         UserError: a run that is marked `in_dry_run` fails, or the dry run of another one.
@@ -127,7 +127,7 @@ def forecast(pipeline: Pipeline) -> Iterator[str]:
 
 @dataclass
 class _Forecaster:
-    """Goes through the runs in their order, since one tells of another.
+    """Estimates the runs in their order, since the results of one are the inputs of another.
 
     Args:
         pipeline: the runs.
@@ -144,7 +144,7 @@ class _Forecaster:
     served: str | None = None
 
     def cost(self, run: PipelineRun) -> Cost:
-        """What a run takes."""
+        """The estimate of a run."""
         argv = run.argv()
         before, self.served = self.served, run.serve
         if argv[:1] == ["notewriter"] and run.results() and not run.missing():
@@ -179,7 +179,7 @@ class _Forecaster:
         return Cost(gigabytes=float(size[1]) * scale.get(size[2], 1e-9) if size else 0.0, said=["to download"])
 
     def _asked(self, run: PipelineRun) -> Cost:
-        """Of a run that asks a model: its own dry run, and for pairs those that no model is needed for."""
+        """The estimate of a run that calls a model: its own dry run, and for pairs those that need no model."""
         argv, model = run.argv(), self._model(run.serve)
         output = Path(given(argv)["output_dir"])
         tokenizer = ["--tokenizer", model] if model else []
@@ -199,7 +199,7 @@ class _Forecaster:
         return Cost(seconds=2 * self._size(model) * work, said=[said])
 
     def _trained(self, argv: list[str]) -> Cost:
-        """Of training: what preflight computes for its pairs, or for those that were made without a model."""
+        """The estimate of a training: preflight's, for its pairs or for those made without a model."""
         options = without_options(argv[3:], {"--accelerate", "--output_dir"})
         pairs = given(options).get("pairs") or given(options)["data"]
         alone = Path(self.pipeline.output_dir) / FOLDER / Path(pairs).name
@@ -239,7 +239,7 @@ def _values_in(file: Path) -> int:
 
 
 def _printed(argv: list[str]) -> str:
-    """What a command prints.
+    """The output of a command.
 
     Raises:
         UserError: it fails; has its reason.

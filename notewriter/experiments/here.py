@@ -1,4 +1,4 @@
-"""A pipeline on this machine: its runs in order or several at once, each with a log, sharing servers.
+"""A pipeline on this machine: its runs in order or several at once, each with a log, on shared servers.
 
 Consecutive runs that ask the same model share a server.
 """
@@ -30,7 +30,7 @@ POLL = 5.0
 """Seconds between checks of the server while a run uses it."""
 
 SHOW = 1.0
-"""The same where a terminal shows how far the run is."""
+"""The same where a terminal shows the progress of the run."""
 
 END_OF_LOG = 4096
 """Bytes at the end of a log in which its last line is looked for."""
@@ -40,10 +40,10 @@ PATIENCE = 300.0
 
 
 ATTEMPT = "attempt: "
-"""How the line begins that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
+"""The beginning of the line that a job (slurm/*.sbatch) prints at each start; the log goes on in the same file."""
 
 ENDED_WELL = "[ended without an error]"
-"""The last line of the log of a run that has; one without a result has no other sign of it."""
+"""The last line of the log of a finished run; one without a result has no other sign of its end."""
 
 ERROR = re.compile(r"(?:\[\w+\]:)?error: (.*)")
 """A command's error message, also behind the name that torchrun puts before the lines of a rank, `[default0]:`."""
@@ -112,7 +112,7 @@ def _in_order(pipeline: Pipeline) -> str:
 
 
 class _Stopped(Exception):
-    """The pipeline ends while a run goes on."""
+    """Raised when the pipeline ends while a run goes on."""
 
 
 def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
@@ -289,7 +289,7 @@ def last_line(log: Path) -> str:
 
 
 def _end(pid: int) -> None:
-    """End a run and what it has started: servers, and the training that accelerate does not pass signals on to."""
+    """End a run and its child processes: servers, and a training to which accelerate does not pass signals on."""
     try:
         process = psutil.Process(pid)
         members = [process, *process.children(recursive=True)]

@@ -25,7 +25,7 @@ IGNORED = {"output_dir", "cache", "config", "reference_cache", "eval_files"}
 
 @dataclass
 class LineageArguments:
-    """Print what a run was made from: its command, code, machine and inputs, and the same of each input.
+    """Print the origins of a run: its command, code, machine and inputs, and the same of each input.
 
     Models, indexes and prompts whose contents have changed since the run began are marked.
     """
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
 
 
 def lineage(folder: Path) -> list[str]:
-    """The lines that tell how the run in a folder came about.
+    """The lines on the origins of the run in a folder.
 
     Raises:
         UserError: the folder is not a run's, or one of the records on the way is damaged.

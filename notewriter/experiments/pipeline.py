@@ -40,8 +40,8 @@ class PipelineArguments:
     at_once: Annotated[int, Interval(ge=1)] = field(
         default=1,
         metadata={
-            "help": "here: how many runs go on side by side, each when those that it comes after are finished; of a "
-            "GPU each server then takes its part"
+            "help": "here: the number of runs side by side, each begun when the runs before it are finished; each "
+            "server then takes a part of a GPU's memory"
         },
     )
     output_dir: str | None = field(
@@ -53,8 +53,8 @@ class PipelineArguments:
     dry_run: bool = field(
         default=False,
         metadata={
-            "help": "print the commands, or the sbatch lines, and run nothing; of a file with runs that are marked "
-            "in_dry_run, do those, and print the minutes, gigabytes and money that each run takes here"
+            "help": "print the commands, or the sbatch lines, and run nothing; if runs are marked in_dry_run, do "
+            "those, and print the minutes, gigabytes and money of each run here"
         },
     )
     status: bool = field(default=False, metadata={"help": "print each run's state, job and log, and run nothing"})

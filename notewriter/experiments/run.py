@@ -1,4 +1,4 @@
-"""Pipelines: the runs in a file, each a command with what it needs, what it comes after and what it leaves."""
+"""Pipelines: the runs in a file, each a command with its needs, its predecessors and its results."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ RESULTS = {
     "inspect": ("--output", ""),
     "merge": ("--output_dir", "config.json"),
 }
-"""Command of notewriter -> the option that says where it writes, and the file there that it writes last."""
+"""Command of notewriter -> the option with its output folder, and the last file that it writes there."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class PipelineRun:
         return ended(self.while_rising) if self.while_rising else ""
 
     def missing(self) -> bool:
-        """Whether it has to be done: it has no result, or one that is not there, and is not skipped."""
+        """Whether the run is to be done: it has no result, or a missing one, and is not skipped."""
         results = self.results()
         return not self.skipped() and not (results and all(file.exists() for file in results))
 
@@ -176,7 +176,7 @@ def _result_of(argv: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class PipelineFile:
-    """What a pipeline file and those that it includes have; `runs` are entries with or without `each`.
+    """The keys of a pipeline file and those that it includes; `runs` are entries with or without `each`.
 
     `asks` are the variables that a terminal asks for where none is given -> what it asks; empty: nothing.
     """
@@ -224,7 +224,7 @@ class Pipeline:
 
 
 def read_pipeline_file(path: Path, output_dir: str | None = None) -> PipelineFile:
-    """What a pipeline file has, as it is written; `output_dir` replaces its folder.
+    """The keys of a pipeline file, as written; `output_dir` replaces its folder.
 
     Raises:
         UserError: the file cannot be read, or is not a pipeline.
@@ -309,7 +309,7 @@ def _check(run: PipelineRun, titles: Sequence[str], place: str) -> None:
 
 
 def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The launch profile of a training command, and what the launcher starts; None for other commands.
+    """The launch profile of a training command, and the command that the launcher starts; None for other commands.
 
     Training is `notewriter train METHOD --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
     Options that say how many machines and processes there are belong to the job and are left out.

@@ -1,4 +1,4 @@
-"""A pipeline as jobs of a Slurm cluster: what to submit, after what, and what has become of it.
+"""A pipeline as jobs of a Slurm cluster: their submission, their order and their states.
 
 Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`). What
 is known here is only which job belongs to which run, in `jobs.json` beside the logs.
@@ -26,7 +26,7 @@ from notewriter.models.checkpoint import checkpoints_of, zero_processes
 from notewriter.training.profiles import forwards
 
 JOBS = "jobs.json"
-"""Beside the logs: the ids of the jobs submitted for each run, by title; of those that ended only the last."""
+"""The file beside the logs with the ids of the jobs of each run, by title; of ended ones only the last."""
 
 SETTINGS = {
     "GPUS_PER_NODE": "8",
@@ -37,7 +37,7 @@ SETTINGS = {
     "MEMORY_GB_WITHOUT_GPU": "16",
     "WHOLE_NODES": "no",
 }
-"""The settings in cluster.env that say what a job asks for, and their defaults; Slurm's own is often one CPU a job."""
+"""The settings in cluster.env of a job's resources, and their defaults; Slurm's own is often one CPU a job."""
 
 NOTICE = re.compile(r"^#SBATCH --signal=B:USR1@(\d+)$", re.MULTILINE)
 """The line of a job script with the seconds before its limit in which its command may end."""
@@ -177,7 +177,7 @@ def _check_processes(run: PipelineRun, launch_file: str, training: Sequence[str]
 
 
 def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
-    """sbatch's options for what a job has of each of its nodes, `gpus` of them GPUs."""
+    """sbatch's options for a job's share of each of its nodes, with `gpus` GPUs."""
     options = [settings["GPUS_OPTION"].replace("%d", str(gpus))] if gpus else []
     whole = settings["WHOLE_NODES"] == "yes" and gpus == int(settings["GPUS_PER_NODE"])
     if whole:

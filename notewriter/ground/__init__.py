@@ -1,1 +1,1 @@
-"""What every room stands on: options and their parsing, errors, JSON Lines, text, plug-ins, recipes by name."""
+"""The foundation of all packages: options and their parsing, errors, JSON Lines, text, plug-ins, recipes by name."""

@@ -78,14 +78,14 @@ def script(shell: str, mains: Mapping[str, Main]) -> str:
 
 
 def _choices(action: argparse.Action) -> list[str]:
-    """The values that an option takes; of one that names what packages may add, all names."""
+    """The values that an option takes; for names that packages may add to, all names."""
     if plugins := vars(action).get("plugins"):
         return [*plugins, *plugins.from_packages()]
     return [str(choice) for choice in action.choices or ()] or ["true", "false"] * (action.const is True)
 
 
 def actions_of(main: Main) -> list[argparse.Action]:
-    """The options of a command, which shows them to whoever asks for help."""
+    """The options of a command, taken from its help."""
     shown: list[argparse.Action] = []
     before = ASKED.set(shown)
     try:

@@ -28,7 +28,7 @@ C = TypeVar("C")
 
 
 class Told(TypedDict, total=False):
-    """What `--help` says of the command itself."""
+    """The description of a command in `--help`."""
 
     prog: str | None
     description: str | None
@@ -191,7 +191,7 @@ def _usable(name: str, value: Any, hint: Any) -> Any:
 
 
 def _unusable(name: str, value: object) -> str:
-    """Why a string in a value cannot be a path or a name; the system would only report it much later."""
+    """The reason why a string in a value cannot be a path or a name, which the system would report much later."""
     if isinstance(value, dict | list | tuple):
         parts = (*value, *value.values()) if isinstance(value, dict) else value
         return next(filter(None, (_unusable(name, part) for part in parts)), "")
@@ -245,7 +245,7 @@ def _split_equals(argv: Sequence[str], beginning: str = "--config=") -> list[str
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion: what another trainer's option is here, a known name with this prefix, or the most similar one."""
+    """A suggestion: our name of another trainer's option, a known name with this prefix, or the most similar one."""
     known = list(known)
     if remedy := ours(name.removeprefix("--").replace("-", "_"), {each.removeprefix("--") for each in known}):
         return remedy

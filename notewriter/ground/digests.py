@@ -1,4 +1,4 @@
-"""SHA-256: of files, by which inputs, weights and shards are told apart, and of ids, by which some are drawn."""
+"""SHA-256: of files, to tell inputs, weights and shards apart, and of ids, to draw some of them."""
 
 import hashlib
 from collections.abc import Iterable
@@ -16,5 +16,5 @@ def file_digest(path: str | Path) -> str:
 
 
 def drawn(ids: Iterable[str], number: int) -> list[str]:
-    """The `number` ids with the smallest SHA-256: a choice that nobody made."""
+    """The `number` ids with the smallest SHA-256: a choice without a chooser."""
     return sorted(ids, key=lambda id: hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest())[:number]

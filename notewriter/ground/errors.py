@@ -143,7 +143,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def handle_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that what it has started is stopped first.
+    """Let SIGTERM end this process as Ctrl-C does, so that its child processes are stopped first.
 
     Schedulers and `timeout` send it, the latter twice; what follows the first is ignored.
     """

@@ -20,7 +20,7 @@ UNENCODABLE = "backslashreplace"
 
 
 def open_text(path: str | Path) -> TextIO:
-    """A text file, open for reading, which may be compressed with gzip; what has no end in its place is refused.
+    """A text file, open for reading, which may be compressed with gzip; a truncated one is refused.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device.

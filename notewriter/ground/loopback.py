@@ -1,4 +1,4 @@
-"""Requests to a server on this machine that no one on it has meant to make.
+"""Requests to a server on this machine that a foreign web page caused, and the limits of their bodies.
 
 Every web page that is open in a browser can reach what listens on its machine's loopback. The names in the Host header
 keep out those that an attacker's DNS points here (DNS rebinding), `is_of_a_page` keeps out other pages.
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 NAMES = ("127.0.0.1", "localhost")
-"""What a request to the loopback calls it."""
+"""The names of the loopback in requests."""
 DISCARDED_BYTES = 64 * 2**20
 
 

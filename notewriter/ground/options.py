@@ -24,7 +24,7 @@ from typing import Any
 from notewriter.ground.plugins import is_place
 
 DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "card": True, "plugins": None}
-"""The metadata of an option whose field has none."""
+"""The metadata of an option without its own."""
 
 
 def names_of(*kinds: Any, **sought: Any) -> frozenset[str]:
@@ -55,7 +55,7 @@ def kinds_in(parts: Any) -> Iterator[str]:
 
 
 def places_in(arguments: Any) -> list[str]:
-    """The names in a dataclass's values that say where an object is (`names`)."""
+    """The names of places of objects in a dataclass's values (`names`)."""
     values = ((each.metadata.get("names"), getattr(arguments, each.name)) for each in fields(arguments))
     return [name for names, value in values if names for name in names(value) if is_place(name)]
 
@@ -78,7 +78,7 @@ def with_effect(settings: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:
 
 
 def where_set(value: Any) -> Any:
-    """For `effect`: an option that is empty by default counts where it is set; elsewhere a run is as without it."""
+    """For `effect`: an option that is empty by default counts only if it is set; a run without it is unchanged."""
     return value or None
 
 

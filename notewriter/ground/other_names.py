@@ -44,7 +44,7 @@ OTHERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 """Their names -> our options (a command has one of several), with a further remark."""
 
 OTHER_NAMES = {name: (options, more) for names, options, more in OTHERS for name in names.split()}
-"""Each of their names -> our options, and what else there is to say."""
+"""Each of their names -> our options, and a remark."""
 
 
 def ours(name: str, known: Collection[str]) -> str:

@@ -29,14 +29,14 @@ class Parser(argparse.ArgumentParser):
     """The parser of a command's options."""
 
     def format_help(self) -> str:
-        """The text of `--help`; empty where the options themselves are asked for."""
+        """The text of `--help`; empty where the options themselves are wanted."""
         if (asked := ASKED.get(None)) is None:
             return super().format_help()
         asked.extend(action for action in self._actions if action.option_strings)
         return ""
 
     def error(self, message: str) -> NoReturn:
-        """One line that says what is wrong, where argparse would print the whole usage too."""
+        """An error in one line, where argparse would print the whole usage too."""
         raise UserError(f"{message}; see --help")
 
 
@@ -117,7 +117,7 @@ def choices_of(kind: Any) -> list[Any]:
 
 
 def _converter(kind: Any, *, optional: bool = False) -> Callable[[str], Any]:
-    """What makes a value of a word on the command line; of an optional one, `none` and `null` are None."""
+    """The converter of a word on the command line to a value; for an optional one, `none` and `null` are None."""
     if get_origin(kind) is dict:
         return _json_object
 
@@ -159,7 +159,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Tells what is required, and the defaults that say something; keeps paragraphs and indented commands."""
+    """Marks required options and shows telling defaults; keeps paragraphs and indented commands."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text

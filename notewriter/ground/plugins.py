@@ -32,7 +32,7 @@ LONGEST = 200
 """Characters of somebody else's error that are shown."""
 
 _LOADED: dict[str, object] = {}
-"""What `load` has imported in this process, by place."""
+"""The objects that `load` has imported in this process, by place."""
 
 _FILES: dict[tuple[str, str], Path] = {}
 """(group, name) -> the file of the code of an entry that was asked for."""
@@ -134,7 +134,7 @@ class Plugins(dict[str, T]):
 
 
 def file_of(group: str, name: str) -> Path | None:
-    """The file of the code that a name stands for, which is not imported; None for ours, and for what nobody asked for.
+    """The file of the code behind a name, without importing it; None for ours, and for entries that were not asked for.
 
     Args:
         group: the entry points' group, such as `methods`.
@@ -145,7 +145,7 @@ def file_of(group: str, name: str) -> Path | None:
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    """The error of a name that is not among those that there are, with the one that it is nearest to."""
+    """The error of an unknown name, with the nearest known one."""
     known = sorted(names)
     near = difflib.get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
@@ -153,11 +153,11 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 class Misreturn(Exception):
-    """A function of somebody else returned what is not wanted; the text is a predicate, such as `returned None`."""
+    """A wrong result of a function of somebody else; the text is a predicate, such as `returned None`."""
 
 
 async def awaited(returned: object) -> Any:
-    """What an async function of somebody else gives.
+    """The result of an async function of somebody else.
 
     Raises:
         Misreturn: the function is none, so that there is nothing to wait for.
@@ -214,7 +214,7 @@ def _lines_in(file: str, error: BaseException) -> list[int]:
 
 
 def is_place(name: str) -> bool:
-    """Whether a name says where an object is."""
+    """Whether a name is the place of an object."""
     return ":" in name
 
 

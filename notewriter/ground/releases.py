@@ -14,13 +14,13 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 
 HOME = "NOTEWRITER_HOME"
-"""The environment variable with the folder of what was fetched."""
+"""The environment variable with the folder of fetched files."""
 
 ORIGIN = "origin.json"
-"""The file beside fetched ones that says where they are from."""
+"""The file beside fetched ones with their origin."""
 
 FETCHED = "fetched"
-"""The value of a path option that stands for what was fetched."""
+"""The value of a path option that stands for fetched files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +138,12 @@ def known_size(files: Iterable[File]) -> tuple[int, bool]:
 
 
 def only(release: Release, *names: str) -> Release:
-    """A release with only the files of these names, for what needs no other."""
+    """A release with only the files of these names."""
     return dataclasses.replace(release, files=tuple(file for file in release.files if file.here in names))
 
 
 def home() -> Path:
-    """The folder of what was fetched: $NOTEWRITER_HOME, or else `notewriter` in the folder of the Hub's cache."""
+    """The folder of fetched files: $NOTEWRITER_HOME, or else `notewriter` in the folder of the Hub's cache."""
     if named := os.environ.get(HOME):
         return Path(named).expanduser().absolute()
     from huggingface_hub import constants
@@ -158,7 +158,7 @@ class FetchedFrom(TypedDict):
 
 
 def origin(folder: Path) -> dict[str, dict[str, object]]:
-    """By name, what is recorded of the files in a folder; nothing where nothing was fetched.
+    """The records of the files in a folder by name; empty where nothing was fetched.
 
     Raises:
         UserError: the record is damaged.

@@ -62,7 +62,7 @@ def normalise(text: str) -> str:
 
 
 def words_in(text: str) -> list[str]:
-    """The words of a text: what stands between white space, and of scripts without spaces each character.
+    """The words of a text: the parts between white space, and each character of scripts without spaces.
 
     A character has its marks, and the punctuation beside it; together, the words of a piece between white space are
     that piece. Word processors and the scorers of Chinese and Japanese benchmarks (CMRC 2018, MLQA) count so too.

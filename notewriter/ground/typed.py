@@ -37,7 +37,7 @@ UNION = "|"
 """The first character of a union member's label, by which errors recognise the label and leave it out."""
 
 MISFIT = "misfit"
-"""The type of pydantic's error whose text is what is wanted, such as `list[str]`."""
+"""The type of pydantic's error whose text is the wanted type, such as `list[str]`."""
 
 
 def read(value: object, kind: type[T], place: str, remedy: str = "fix the value", *, whole: bool = False) -> T:
@@ -130,7 +130,7 @@ def _validator(kind: Any) -> "SchemaValidator":
 
 
 def _schema(hint: Any, name: str) -> "CoreSchema":
-    """What pydantic-core is to check; `name` is what is wanted, in errors."""
+    """The schema for pydantic-core; `name` is the wanted type in errors."""
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if hint is Any:
         return core.no_info_plain_validator_function(_plain)
@@ -178,7 +178,7 @@ def _union(members: list[Any], name: str) -> "CoreSchema":
 
 
 def _inside(kind: Any, parts: tuple[Any, ...]) -> "CoreSchema":
-    """What is in a list, a tuple, a dictionary, a typed dictionary or a dataclass."""
+    """The schema of the contents of a list, a tuple, a dictionary, a typed dictionary or a dataclass."""
     items = [core.any_schema() if part is Ellipsis else _schema(part, _name_of(part)) for part in parts]
     if kind is list:
         return core.list_schema(*items)
@@ -225,11 +225,11 @@ BOUNDS = {
     "lt": (operator.lt, "below", "large"),
     "le": (operator.le, "at most", "large"),
 }
-"""A bound of an `Interval` -> what holds within it, its words, and what a value is that is beyond it."""
+"""A bound of an `Interval` -> the comparison that holds within it, its words, and the fault of a value beyond it."""
 
 
 def _within(bound: Any, value: Any) -> Any:
-    """The value, if it is within an `Interval` or as long as a `MinLen` says."""
+    """The value, if it is within an `Interval` and has the length of a `MinLen`."""
     if isinstance(bound, MinLen) and len(value) < bound.min_length:
         raise pydantic_core.PydanticCustomError("bound", f"is too short; give at least {bound.min_length}")
     if isinstance(bound, Interval) and value is not None:
@@ -243,14 +243,14 @@ def _within(bound: Any, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value, if it consists of what JSON has; what `Any` stands for."""
+    """The value, if it consists of JSON's types: the meaning of `Any`."""
     if unfit := _not_plain(value, ()):
         raise pydantic_core.PydanticCustomError(MISFIT, unfit[1], {"inner": unfit[0], "value": unfit[2]})
     return value
 
 
 def _not_plain(value: Any, place: tuple[Any, ...]) -> tuple[tuple[Any, ...], str, Any] | None:
-    """The place of something that JSON does not have, what is wanted there, and what it is."""
+    """The place of a value that JSON does not have, the type wanted there, and the value."""
     if isinstance(value, (dict, list)):
         if isinstance(value, dict) and (odd := next((key for key in value if not isinstance(key, str)), None)):
             return (*place, odd, "[key]"), "str", odd

@@ -1,4 +1,4 @@
-"""Reading YAML: plain data only, bounded, and with the words that YAML changes read as they were meant."""
+"""Reading YAML: plain data only, bounded, with the words that YAML changes read as they were meant."""
 
 import contextlib
 import itertools
@@ -30,7 +30,7 @@ CHANGED = {
     f"{_YAML}timestamp": (r".*", "a date"),
     f"{_YAML}str": (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", "a text"),
 }
-"""Plain words that YAML 1.1 takes for something that few mean by them, by the type that it gives them."""
+"""Plain words that YAML 1.1 reads in a way that few mean, by the type that it gives them."""
 
 
 def read_mapping(
@@ -99,7 +99,7 @@ def _load(text: str, hints: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """YAML that would be read otherwise than it was meant: a key twice, or a word that YAML changes."""
+    """YAML that would be read otherwise than meant: a key twice, or a word that YAML changes."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -171,7 +171,7 @@ def _readings(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """Check how much a text stands for once each alias is replaced by what it names, which can grow with every line.
+    """Check the size of a text once each alias is replaced by its contents, which can grow with every line.
 
     Raises:
         yaml.YAMLError: far more than is written in it, a value that contains itself, or a number too long to be read.

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 Role = Literal["policy", "notes", "query", "answer", "judge"]
-"""Which model plays a stage; the policy plays every role without its own model."""
+"""The role of a stage's model; the policy plays every role without its own model."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 """The roles of models in methods and judges; unknown names would be ignored silently."""

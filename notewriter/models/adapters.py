@@ -12,7 +12,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of vLLM's option `max_lora_rank`."""
 
 PROMPTS = ("tokenizer.json", "tokenizer.model", "chat_template*")
-"""The files that decide which tokens a server makes of messages."""
+"""The files that decide the tokens that a server makes of messages."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def max_lora_rank(settings: Mapping[str, Any], name: str) -> int:
 
 
 def with_group(options: Mapping[str, Any], group: Group) -> dict[str, Any]:
-    """A user's vLLM options with those of a group, whose names nobody else may give."""
+    """A user's vLLM options with those of a group, which the user may not set."""
     fixed = ("served_model_name", "lora_modules")
     return {**group.options, **options, **{key: group.options[key] for key in fixed if key in group.options}}
 

@@ -1,4 +1,4 @@
-"""Batch APIs of OpenAI's form: calls that nobody waits for, at a discount, answered within a day.
+"""Batch APIs of OpenAI's form: calls that can wait, at a discount, answered within a day.
 
 Calls are gathered until none has arrived for a while, uploaded as a file, and answered from the batch's output. Each
 call is recorded in the response cache before its batch is created. A killed run that is started again therefore fetches
@@ -40,7 +40,7 @@ POLL = 30.0
 """Seconds between two looks at a running batch."""
 
 DAYS = 30
-"""How long a call may wait, over all batches that it is in."""
+"""Seconds that a call may wait, over all its batches."""
 
 Reply = TypeVar("Reply")
 

@@ -96,14 +96,14 @@ def preset(template: str, settings: Mapping[str, Any]) -> str:
 
 
 THINKING = re.compile("think|reason|effort")
-"""Names of variables that switch a model's thoughts on and off, or say how long they are."""
+"""Names of variables that switch a model's thoughts on and off, or set their length."""
 
 PROBE = "the town"
-"""A user's message by which it is seen what a template does with one."""
+"""A user's message that shows how a template renders one."""
 
 
 def values_of_thinking(template: str, render: Callable[[Mapping[str, Any]], str]) -> dict[str, Any]:
-    """The values that a template's variables of thinking have where a request sets none: preset, or by what they do.
+    """The values of a template's variables of thinking where a request sets none: preset, or by their effect.
 
     `render` writes the prompt of `PROBE` with such variables.
     """

@@ -24,7 +24,7 @@ ADAPTER = "adapter_config.json"
 """PEFT's configuration, in the folder of an adapter."""
 
 PROCESSOR = "*processor_config.json"
-"""How images and the like are read: of architectures that take these a server reads it even where texts alone come."""
+"""The settings of image processors and the like; a server of such architectures reads them even for texts alone."""
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt")
@@ -201,7 +201,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def without_hub() -> Iterator[None]:
-    """Within it no library asks the hub: of a model that a folder names, what this machine has is used."""
+    """A context without requests to the hub: of a model that a folder names, this machine's files are used."""
     from huggingface_hub import constants
 
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
@@ -292,7 +292,7 @@ def _missing_weights(path: Path) -> str:
 
 
 def _ambiguity(path: Path) -> str:
-    """What libraries would read in different ways, and the remedy; empty if there is nothing."""
+    """The files that libraries would read in different ways, with the remedy; empty without any."""
     if (path / SINGLE).is_file() and (path / f"{SINGLE}.index.json").is_file():
         index = json.loads((path / f"{SINGLE}.index.json").read_text(encoding="utf-8"))
         if SINGLE not in index.get("weight_map", {}).values():

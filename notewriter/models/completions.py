@@ -32,7 +32,7 @@ ALTERNATIVES = 20
 """Most likely tokens that are requested at each position; vLLM's and OpenAI's own limit."""
 
 UNREADABLE = (ValueError, AttributeError, LookupError, TypeError, OverflowError, RecursionError)
-"""What the library and `read` raise for truncated, empty or malformed replies."""
+"""The errors that the library and `read` raise for truncated, empty or malformed replies."""
 
 
 async def ask(
@@ -139,7 +139,7 @@ def tokens_of(reply: Reply, messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def counts_tokens(reply: Reply) -> bool:
-    """Whether a server says how many tokens a reply cost, so that `tokens_of` is no estimate."""
+    """Whether a server counts the tokens of a reply, so that `tokens_of` is no estimate."""
     return getattr(reply.usage, "prompt_tokens", None) is not None
 
 
@@ -196,7 +196,7 @@ def read(reply: Any, messages: Sequence[Message], sampling: Sampling, seconds: f
 
 
 _REMNANT = re.compile(r"\s*<?/?think>\s*")
-"""What a reasoning parser has left of the end of a thought, at which a stop string came between."""
+"""The rest of the end of a thought that a reasoning parser leaves where a stop string cut it."""
 
 
 def kept_apart(reply: Any) -> str | None:
@@ -232,7 +232,7 @@ _OF_ERRORS = ("message", "msg", "description", "detail")
 
 
 def _check_refusal(message: Any, choice: Any) -> None:
-    """Refuse what stands in a message instead of an answer."""
+    """Refuse a message without an answer, such as a refusal or the call of a tool."""
     if refusal := _words(getattr(message, "refusal", None)):
         raise NoAnswer(f"the model refuses: {refusal}", of_prompt=True)
     if getattr(message, "tool_calls", None) or getattr(message, "function_call", None):
@@ -289,7 +289,7 @@ def _parts(content: Any) -> tuple[str, str]:
 
 
 def _words(value: Any) -> str:
-    """The words in a value that some server writes as a text, others as lists or mappings of texts; empty without."""
+    """The words in a value that servers write as a text, or as lists or mappings of texts; empty without any."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -362,7 +362,7 @@ def _scored(reply: Any, sampling: Sampling) -> _Scored:
 
 
 def _log(value: Any) -> float:
-    """A log-probability; rounding may take one above 0, and that of the impossible is the one that vLLM writes."""
+    """A log-probability, with 0 for rounding above it and vLLM's value for that of the impossible."""
     if not value <= ROUNDING:
         raise ValueError(f"the log-probability {value!r}")
     return float(min(max(value, IMPOSSIBLE), 0.0))

@@ -150,7 +150,7 @@ async def _check_reply(reply: httpx2.Response) -> None:
 
 
 def reason(error: Exception) -> str:
-    """The error on one line, without the request's key: the server's message if there is one."""
+    """The reason of an error on one line, without the request's key: the server's message if there is one."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
     if isinstance(error, openai.APIStatusError):

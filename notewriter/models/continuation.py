@@ -31,13 +31,13 @@ def parts(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def opening_of(reply: Any) -> str | None:
-    """The prompt that a server made of a chat's messages; None where it does not say."""
+    """The prompt that a server made of a chat's messages; None if it does not return it."""
     text = getattr(reply, "prompt_text", None)
     return text if isinstance(text, str) and text else None
 
 
 def as_raw(opening: str, text: str, sampling: Sampling) -> tuple[list[Message], Sampling]:
-    """The raw prompt of a text behind what the server made of the chat before it, and its sampling."""
+    """The raw prompt of a text after the server's rendering of the chat before it, and its sampling."""
     return [{"role": "user", "content": opening + text}], replace(sampling, raw=True, continues=False)
 
 

@@ -1,4 +1,4 @@
-"""Dialects: what an endpoint calls the sampling parameters, and which of them it does not take.
+"""Dialects: an endpoint's names of the sampling parameters, and those that it does not take.
 
 Most servers of open models take all of `PARAMETERS`. Those of others are known by the model's name (`KNOWN`) or set by
 the user (`parameters` of an endpoint).
@@ -48,10 +48,10 @@ NEUTRAL_AT: dict[str, Mapping[str, float]] = {
     # Its own are top_k 40 and min_p 0.05, or what the model's file says.
     "llamacpp": {"top_k": -1, "min_p": 0.0, "repeat_penalty": 1.0},
 }
-"""Owner of a server's models -> the values to send, so that what the options say is what is sampled with."""
+"""Owner of a server's models -> the values to send, so that sampling follows the options alone."""
 
 NOT_TAKEN_BY = {"library": "Ollama", "organization_owner": "LM Studio"}
-"""Owner of a server's models -> the server, which has values of its own for these and takes no others for all."""
+"""Owner of a server's models -> the name of a server with values of its own that requests cannot all change."""
 
 
 def known_dialect(model: str) -> Dialect:

@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass, replace
 
 PATIENCE = 20.0
-"""Seconds that `nvidia-smi` has: a driver that is about to fail lets it hang."""
+"""The time limit of `nvidia-smi` in seconds: a failing driver lets it hang."""
 
 COLUMNS = ("index", "uuid", "name", "memory.total", "memory.free", "driver_version", "compute_cap")
 

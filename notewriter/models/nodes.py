@@ -1,4 +1,4 @@
-"""Servers on the nodes of a Slurm job: which nodes and devices each one gets, and what is started there.
+"""Servers on the nodes of a Slurm job: the nodes and devices of each, and the commands that start it.
 
 In a job of several nodes, `srun` starts each server as a step of its own, on one node if that holds it, otherwise on as
 many as it needs. There vLLM runs without Ray: the same command on each node with its rank, of which the first answers

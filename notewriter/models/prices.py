@@ -16,10 +16,10 @@ from notewriter.ground.records import Message, Sampling
 from notewriter.models import ROLES
 
 SPENT = "spent.jsonl"
-"""What a run with a budget has paid, a line per call."""
+"""The file with the spending of a run with a budget, a line per call."""
 
 BYTES_A_TOKEN = 3
-"""Fewer than in most text, so that texts are seldom longer than expected."""
+"""Bytes of a token, fewer than in most text, so that texts are seldom longer than expected."""
 
 Prices = Mapping[str, list[float]]
 """Role -> price of a million prompt tokens, of a million completion tokens, and optionally a factor on both.
@@ -58,7 +58,7 @@ def cost(prices: Prices, role: str, prompt_tokens: int, completion_tokens: int) 
 
 
 def tokens_in(text: str) -> int:
-    """About how many tokens a text has, or rather a few more (`BYTES_A_TOKEN`), where no server has counted them."""
+    """An estimate of a text's tokens, rather too high (`BYTES_A_TOKEN`), where no server has counted them."""
     return len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN + 1
 
 
@@ -95,7 +95,7 @@ Pay = Callable[[int, int], None]
 
 
 class Paid(TypedDict):
-    """A line of what was spent."""
+    """A line of the spending of a run."""
 
     cost: float
 
@@ -105,12 +105,12 @@ Reserve = Callable[[list[Message], Sampling], contextlib.AbstractAsyncContextMan
 
 
 def for_free(messages: list[Message], sampling: Sampling) -> contextlib.AbstractAsyncContextManager[Pay]:
-    """The reserve of requests that nobody pays for."""
+    """The reserve of requests that are free."""
     return contextlib.nullcontext(lambda prompt_tokens, completion_tokens: None)
 
 
 def spent_in(path: Path) -> float:
-    """The sum of what was spent by a record of it.
+    """The sum of a record of spending.
 
     Raises:
         UserError: a line is damaged.
@@ -150,7 +150,7 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def reserve(self, role: str, messages: list[Message], sampling: Sampling) -> AsyncIterator[Pay]:
-        """Wait until a call fits into the budget; yields what to pay its reply with.
+        """Wait until a call fits into the budget; yields the function that pays for its reply.
 
         Raises:
             UserError: the rest of the budget is too little for the call.

@@ -1,4 +1,4 @@
-"""The servers of an endpoint: which of them a request goes to, and how those of this process are restarted."""
+"""The servers of an endpoint: the choice of one for a request, and the restart of those of this process."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class ModelOfRole(Endpoint):
 
 
 SILENT = "empty"
-"""The control that says nothing, and so may play any role: an evaluation of notes alone needs no answers."""
+"""The control that writes nothing, and so may play any role: an evaluation of notes alone needs no answers."""
 
 
 @dataclass(frozen=True)

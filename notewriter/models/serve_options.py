@@ -1,4 +1,4 @@
-"""vLLM's options: which are refused, how they are written on a command line, and the defaults on a CPU."""
+"""vLLM's options: the refused ones, their spelling on a command line, and the defaults on a CPU."""
 
 import importlib.metadata
 import json

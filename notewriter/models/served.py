@@ -1,4 +1,4 @@
-"""vLLM's options that follow from the model that is served, so that it is asked as it was trained."""
+"""vLLM's options that follow from the served model, so that its prompts are those of training."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def options_of(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A user's options of vLLM for a model, and those that follow from its files, which the user's own precede.
+    """A user's options of vLLM for a model over those that follow from its files.
 
     - `chat_template_content_format: string`, where the template writes texts: vLLM makes lists of parts of them for a
       template that takes both, and some write these otherwise than texts. One that takes lists alone is left to vLLM.

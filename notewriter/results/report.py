@@ -60,7 +60,8 @@ class ReportArguments:
     max_megabytes: Annotated[int, Interval(ge=1)] = field(
         default=30,
         metadata={
-            "help": "where the page would be larger, prompts are left out, those of each run's last traces first"
+            "help": "maximum size of the page in megabytes; beyond it prompts are left out, those of each run's last "
+            "traces first"
         },
     )
 

@@ -60,8 +60,8 @@ class TableArguments:
     output_dir: str | None = field(
         default=None,
         metadata={
-            "help": "where the runs are: of papers by default runs/papers, whose tables share cells of equal settings; "
-            "of an experiment the folder that its file names"
+            "help": "the folder of the runs; default: runs/papers for papers, whose tables share cells of equal "
+            "settings, and for an experiment the folder that its file names"
         },
     )
     set: list[str] = field(
@@ -69,7 +69,10 @@ class TableArguments:
     )
     make: bool = field(
         default=False,
-        metadata={"help": "make what is missing from an empty folder on; with --dry_run, print what that takes"},
+        metadata={
+            "help": "make everything that is missing, from an empty folder on; with --dry_run, print the "
+            "estimate of that"
+        },
     )
 
 

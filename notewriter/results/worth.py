@@ -74,16 +74,15 @@ class WorthArguments:
     worth: bool = field(
         default=False,
         metadata={
-            "help": "measure what the notes are worth beside notes without a model, of runs of methods that keep a "
-            "note; a model that is named (--serve, or --base_url and --model) reads them: how much likelier do they "
-            "make the gold answer?"
+            "help": "measure the worth of notes beside notes without a model, for methods that keep a note; with a "
+            "reader (--serve, or --base_url and --model), also how much likelier the notes make the gold answer"
         },
     )
     choose_on: str | None = field(
         default=None,
         metadata={
-            "help": "worth: a finished run over training questions: the control to beat is the best one there, in each "
-            "measure; default: the best one on each run's own questions, as the page says"
+            "help": "worth: a finished run over training questions, on which the control to beat is chosen in each "
+            "measure; default: each run's own questions, as the page mentions"
         },
     )
     regression: str | None = field(

@@ -62,7 +62,7 @@ SCHEMA = "notewriter/bm25/3"
 """Changes with everything that makes older indexes unreadable or changes their results."""
 
 WORDS = f"notewriter/words/1, tantivy {'.'.join(version('tantivy').split('.')[:2])}"
-"""How text becomes words: the tokenizer here, and the release of the library whose stemmers follow it.
+"""The version of the analysis: the tokenizer here, and the release of the library whose stemmers follow it.
 
 The stemmers differ between releases: 0.27 makes other stems of "university" and "international" than 0.26, and an index
 of one finds nothing for them with the other.
@@ -95,7 +95,7 @@ CANDIDATES = 50
 """Passages, and ten more for each that is wanted, to which the scores of frequent words are added."""
 
 MOST_BY_TABLE = 100
-"""The most wanted passages for which that is faster than reading all postings."""
+"""The largest number of wanted passages for which that is faster than reading all postings."""
 
 ERROR = 1e-6
 """The relative error of a sum of some ten float32 scores, at most."""

@@ -70,7 +70,7 @@ PARTS: Plugins[Kind] = Plugins("retrievers", Kind, {**SOURCES, **STEPS, **RESTRI
 
 
 class Found(NamedTuple):
-    """The passages of a search, and what each part of the chain did; empty for a single index."""
+    """The passages of a search, with the record of each part of the chain; empty for a single index."""
 
     passages: list[Passage]
     parts: list[SearchPart]
@@ -108,7 +108,7 @@ def is_local(part: Part) -> bool:
 
 
 def is_of_others(part: Part) -> bool:
-    """Whether somebody else answers, maybe for money."""
+    """Whether another service answers, maybe for money."""
     return any(kind.of_others for kind in kinds_of(part).values())
 
 
@@ -218,7 +218,7 @@ async def find(retriever: "Chain | Retriever", query: str, top_k: int, question:
 
 
 def identity(part: Part) -> dict[str, Any]:
-    """The settings of a part that can change what it finds: not where it is, nor how it is asked.
+    """The settings of a part that can change its results: neither its place nor the manner of requests.
 
     What is at an address is compared by its contents (`contents`).
     """
@@ -226,7 +226,7 @@ def identity(part: Part) -> dict[str, Any]:
 
 
 def contents(part: Part) -> dict[str, str]:
-    """The fingerprint of what is behind a part's path or address, by its key; empty if it is not known.
+    """The fingerprint of the contents behind a part's path or address, by its key; empty if it is not known.
 
     Asks servers, so not in an event loop.
     """
@@ -238,7 +238,7 @@ def contents(part: Part) -> dict[str, str]:
 
 
 def fingerprint(parts: Sequence[Part]) -> str:
-    """A hash of what a chain finds: its parts and the contents behind their paths and addresses."""
+    """A hash of a chain: its parts and the contents behind their paths and addresses."""
     identities = [identity(part) | contents(part) for part in parts]
     return hashlib.sha256(json.dumps(identities, sort_keys=True).encode()).hexdigest()
 

@@ -49,7 +49,7 @@ KNOWN: dict[str, tuple[tuple[str, str], str | None]] = {
     r"gte-qwen2-(1\.5b|7b)-instruct": ((f"{INSTRUCTION} ", ""), "lasttoken"),
     r"qwen3-embedding-(0\.6b|4b|8b)": ((INSTRUCTION, ""), "lasttoken"),
 }
-"""What is known of encoders by name, for those whose files do not say it: the query and the passage prompt, and how the
+"""Settings of encoders by name, for those whose files lack them: the query and the passage prompt, and how the
 vectors of tokens become one (None where the weights of a further layer are needed, too)."""
 
 _QUERY = re.compile(r"(retrieval|search|s2p|web_search)?[._-]?query", re.IGNORECASE)
@@ -58,7 +58,7 @@ _PASSAGE = re.compile(r"(retrieval|search)?[._-]?(passage|document|corpus)", re.
 
 @dataclass(slots=True)
 class Encoder:
-    """The encoder and how it is used."""
+    """An encoder with its settings."""
 
     encoder: str | None = field(
         default=None,
@@ -90,8 +90,8 @@ class Encoder:
     structure: str = field(
         default="flat",
         metadata={
-            "help": "how a dense index is searched: flat (exact) or hnsw (a graph of FAISS, whose recall is measured "
-            "against flat when it is built)"
+            "help": "the structure of a dense index: flat (exact) or hnsw (a graph of FAISS, whose recall is "
+            "measured against flat when it is built)"
         },
     )
     recall: Annotated[float, Interval(gt=0, le=1)] = field(
@@ -100,8 +100,8 @@ class Encoder:
     vectors: str | None = field(
         default=None,
         metadata={
-            "help": "take the vectors of this flat or HNSW index of FAISS, which was built elsewhere of the same "
-            "passages in the same order, and do not embed"
+            "help": "take the vectors of this flat or HNSW index of FAISS instead of embedding; it was built "
+            "elsewhere of the same passages in the same order"
         },
     )
 
@@ -238,7 +238,7 @@ def encode(
     batch_size: int = 1,
     pool: dict[str, Any] | None = None,
 ) -> NDArray[np.float32]:
-    """Embed texts, one row each, as an index's settings say; `prompt` names the setting with their prompt."""
+    """Embed texts, one row each, by an index's settings; `prompt` names the setting with their prompt."""
     vectors = function(
         texts,
         prompt=settings[prompt],

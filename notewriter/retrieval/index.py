@@ -78,14 +78,14 @@ def main(argv: list[str]) -> None:
 
 
 def _corpus_file(arguments: IndexArguments) -> str:
-    """The corpus that is given, or else the fetched one; some benchmarks have their passages in a file of their own."""
+    """The given corpus, or else the fetched one; some benchmarks have their passages in a file of their own."""
     release = config.choose("dataset", arguments.dataset, BENCHMARKS).source
     has_corpus = arguments.path == FETCHED and release is not None and CORPUS in release.splits
     return question_file(arguments.dataset, arguments.path, arguments.split or (CORPUS if has_corpus else None))
 
 
 def _build(arguments: IndexArguments, analysis: bm25.Analysis, encoder: encoders.Encoder) -> str:
-    """Build the index if need be; returns what was done."""
+    """Build the index if need be; returns a summary."""
     index, source = arguments.index, corpus_fingerprint(arguments.dataset, arguments.path)
     if encoder.encoder is None:
         if bm25.is_current(index, source, analysis=analysis):

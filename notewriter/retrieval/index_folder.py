@@ -66,7 +66,7 @@ def write_manifest(path: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def index_fingerprint(path: str | Path) -> str | None:
-    """A hash of what an index finds, or None if the folder has none; where it is searched does not count.
+    """A hash of an index's contents, or None if the folder has none; the device of its searches does not count.
 
     Raises:
         UserError: as `read_manifest`.

@@ -146,7 +146,9 @@ class Restriction(Kind):
 class SourceOptions:
     """The common options of all sources."""
 
-    weight: Annotated[float, Interval(gt=0)] = field(default=1.0, metadata={"help": "of its ranking in the fusion"})
+    weight: Annotated[float, Interval(gt=0)] = field(
+        default=1.0, metadata={"help": "weight of its ranking in the fusion"}
+    )
 
 
 def check_top_k(top_k: int) -> None:

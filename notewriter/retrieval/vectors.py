@@ -58,7 +58,7 @@ class Structure:
 
 
 def build_graph(embeddings: Array, file: Path, queries: Array, target: float) -> Structure:
-    """Write the graph over the rows of `embeddings`; returns how it is searched and with what recall.
+    """Write the graph over the rows of `embeddings`; returns the structure with its measured recall.
 
     Args:
         embeddings: (passages, dimension), memory-mapped; the build takes memory for all of them.

@@ -35,7 +35,7 @@ Write = Callable[[Question, Sequence[Passage], int | None], str]
 
 
 class ControlRule(NamedTuple):
-    """A rule for notes: what it takes, in words, and the function that does it."""
+    """A rule for notes: its description, and the function that applies it."""
 
     sentence: str
     write: Write
@@ -136,7 +136,7 @@ def drawn(question: Question, passages: Sequence[Passage], words: int | None) ->
 
 
 def gold(question: Question, passages: Sequence[Passage], words: int | None) -> str:
-    """The question's supporting facts that lie among the passages: the most that can be copied from them."""
+    """The question's supporting facts among the passages: the most that can be copied from them."""
     return _cut(facts_among(question, passages), words)
 
 
@@ -147,7 +147,7 @@ def facts_among(question: Question, passages: Sequence[Passage]) -> list[str]:
 
 
 def empty(question: Question, passages: Sequence[Passage], words: int | None) -> str:
-    """Nothing."""
+    """An empty note."""
     return ""
 
 
@@ -167,13 +167,13 @@ CONTROLS: dict[str, ControlRule] = {
 """The controls by name; `gold` and `hard_negative` read the annotation, the others what a model reads."""
 
 REGRESSION = "regression"
-"""The control that is fitted (`notewriter fit-control`): sentences ranked by what can be counted of them."""
+"""The control that is fitted (`notewriter fit-control`): sentences ranked by features that can be counted."""
 
 REPLAY = "replay"
 """The control that is no rule: it gives the notes of a finished run again, for another reader."""
 
 Replies = Mapping[tuple[str, str], Sequence[str]]
-"""What a finished run wrote, in order: (question id, stage) -> texts."""
+"""The texts of a finished run, in order: (question id, stage) -> texts."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Control:
 
 
 class Replay(Control):
-    """A finished run in the place of a model: its replies at the same stage to the same question, one by one."""
+    """A finished run in place of a model: its replies at the same stage to the same question, one by one."""
 
     def reply(self, stage: Stage, question: Question, passages: Sequence[Passage], number: int) -> str:
         """The reply of the run's model there; its last one if it has fewer.

@@ -26,7 +26,7 @@ def marked(passages: Sequence[Passage]) -> list[Passage]:
 
 
 def named_sentences(reply: str, passages: Sequence[Passage]) -> str:
-    """The note that a reply means: the sentences that it names, one a line, each once and in the reply's order.
+    """The note of a reply: the sentences that it names, one a line, each once and in the reply's order.
 
     Marks behind no sentence are skipped. A reply in words is a note itself.
     """
@@ -34,7 +34,7 @@ def named_sentences(reply: str, passages: Sequence[Passage]) -> str:
 
 
 def named_in(reply: str, prompt: str) -> str:
-    """As `named_sentences`, for who has the prompt and not its passages; a first sentence keeps the title before it."""
+    """As `named_sentences`, from the prompt instead of its passages; a first sentence keeps the title before it."""
     # Text and marks take turns in a line.
     lines = (_MARK.split(line) for line in prompt.split("\n"))
     pairs = (pair for line in lines for pair in zip(line[1::2], line[::2], strict=False))

@@ -19,10 +19,10 @@ REHEARSED = 2
 """Questions that are rehearsed before a run."""
 
 WEIGHT = 5
-"""As many finished questions as the rehearsal counts, whose loops run to their limits."""
+"""The weight of the rehearsal in finished questions; its loops run to their limits."""
 
 AT_LEAST = 0.1
-"""The share of an expected question's calls that one which has made them all may still need."""
+"""The share of the expected calls that a question which has made them all may still need."""
 
 
 def calls_in(record: Mapping[str, Any]) -> int:

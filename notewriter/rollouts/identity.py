@@ -20,7 +20,7 @@ from notewriter.retrieval import chain, encoders
 from notewriter.retrieval.index_folder import index_fingerprint
 
 SERVER = "retriever: server "
-"""Begins the name of the contents behind a retriever's address, which may be another one when the run resumes."""
+"""The prefix of the name of the contents behind a retriever's address, which may change when the run resumes."""
 
 
 def identity(config: Mapping[str, Any], *kinds: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A note that learns without a language model: sentences ranked by a regression on features that anybody can count.
+"""A fitted note-writer without a language model: sentences ranked by a regression on countable features.
 
 Fitted on the questions of a finished run with supporting facts, so that a trained model is not set against fixed rules
 alone: what it has above this control is more than position, overlap and names can tell.
@@ -21,10 +21,10 @@ FEATURES = (
     "title in the sentence", "another title in the sentence", "this title in another passage",
     "new words", "names", "numbers", "length",
 )  # fmt: skip
-"""What is seen of a sentence, in the order of `features`."""
+"""The features of a sentence, in the order of `features`."""
 
 SIMILARITY = "similarity to the question"
-"""How near a sentence encoder finds the sentence, its title before it: the last feature, where an encoder is given."""
+"""The last feature, with an encoder: the similarity to the question of the sentence with its title before it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ AT_LEAST = 2
 
 
 def within(scores: Sequence[float], margin: float) -> int:
-    """How many sentences are written, by their scores from the highest on: two, and those within the margin."""
+    """The number of sentences to write, given their scores from the highest on: two, and those within the margin."""
     return max(min(AT_LEAST, len(scores)), sum(scores[0] - each <= margin for each in scores))
 
 

@@ -13,10 +13,10 @@ from notewriter.rollouts.parsing import unknown_mark
 logger = logging.getLogger(__name__)
 
 MOST_CUT = 0.05
-"""A warning says when a greater share of a stage's replies was cut."""
+"""The share of a stage's replies that may be cut without a warning."""
 
 ALIKE = 0.1
-"""A warning says when so large a share of a role's replies begins with the same unknown mark."""
+"""The share of a role's replies with the same unknown mark from which a warning names it."""
 
 
 @dataclass

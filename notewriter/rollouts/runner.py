@@ -25,7 +25,7 @@ INTERVAL, INTERVAL_IN_LOG = 0.5, 10.0
 """Seconds between two states of a progress bar."""
 
 Record = dict[str, Any]
-"""What is known of a finished question, as JSON."""
+"""The record of a finished question, as JSON."""
 
 
 async def for_each_question(

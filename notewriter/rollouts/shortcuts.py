@@ -1,4 +1,4 @@
-"""Shortcuts: what separates the chosen from the rejected sides of pairs beside what they say.
+"""Shortcuts: features other than content that separate the chosen from the rejected sides of pairs.
 
 A preference model prefers whatever tells the sides apart most easily (Singhal et al. 2023, arXiv 2310.03716: mostly
 length). Each feature here is a number of one text, or of how it was sampled, that does not depend on whether the text
@@ -26,7 +26,7 @@ WARNING = 0.8
 """The share of pairs from which a feature that predicts it is worth a warning."""
 
 FEWEST = 20
-"""Fewer pairs say nothing about a feature."""
+"""The least number of pairs for a statement on a feature."""
 
 OPENINGS = re.compile(
     r"\W*(based on|according to|here(?:'s| is| are)|sure|certainly|of course|the (?:passages?|documents?|text|question)"
@@ -178,7 +178,7 @@ class Separation:
 
     @property
     def predicts(self) -> float:
-        """The share of pairs whose chosen side the feature names, in [0.5, 1], by the better of higher and lower."""
+        """The share of pairs whose chosen side the feature predicts, in [0.5, 1], by the better of higher and lower."""
         return max(self.share, 1 - self.share)
 
 
@@ -281,7 +281,7 @@ class SidesTally:
         return told
 
     def warnings(self) -> list[str]:
-        """A line per stage of which one feature names most chosen sides."""
+        """A line for each stage in which one feature predicts most chosen sides."""
         named = (warning(stage, rows) for stage, rows in sorted(self._rows.items()))
         return [line for line in named if line]
 

@@ -96,8 +96,8 @@ class PairArguments(SharedArguments):
     train_end_of_turn: bool = field(
         default=True,
         metadata={
-            "help": "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair then "
-            "says what to write, and not when to stop."
+            "help": "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair "
+            "then teaches what to write, and not when to stop."
         },
     )
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
@@ -187,9 +187,9 @@ class BatchConfiguration(_TrainingArguments):
     keep_weights: bool = field(
         default=False,
         metadata={
-            "help": "Keep of every checkpoint but the newest the weights alone, in the type of the base model's: a "
-            "sixth of it, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to resume "
-            "from. Leave out save_total_limit, which removes whole checkpoints.",
+            "help": "Keep only the weights of every checkpoint but the newest, in the type of the base model's: a "
+            "sixth of its size, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to "
+            "resume from. Leave out save_total_limit, which removes whole checkpoints.",
             "effect": False,
         },
     )
@@ -302,8 +302,8 @@ class DPOConfiguration(BatchConfiguration, DPOConfig):
     simpo_gamma: float = field(
         default=0.5,
         metadata={
-            "help": "With loss_type simpo: by how much beta times the mean log-probability of chosen's tokens is to be "
-            "above that of rejected's."
+            "help": "With loss_type simpo: the margin by which beta times the mean log-probability of chosen's "
+            "tokens is to exceed that of rejected's."
         },
     )
 

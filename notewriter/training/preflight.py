@@ -49,9 +49,7 @@ class PreflightArguments(cost_model.MachineArguments):
 
     method: str | None = field(
         default=None,
-        metadata={
-            "help": "dpo, kto or sft, whose options this list is of; by default sft with data, and dpo otherwise"
-        },
+        metadata={"help": "dpo, kto or sft, whose options --help lists; default: sft with data, and dpo otherwise"},
     )
 
     show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})

@@ -31,7 +31,7 @@ NAME = "per-question"
 FILE = "per_question.jsonl"
 
 SHORTEST = 97
-"""How long a corpus of a given length is at least, in percent, where there are enough paragraphs."""
+"""The least length of a corpus in percent of the given one, if there are enough paragraphs."""
 
 
 @dataclass
@@ -39,12 +39,13 @@ class PerQuestionArguments:
     """Corpora of single questions."""
 
     min_tokens: Annotated[int, Interval(ge=1)] = field(
-        default=48_000, metadata={"help": "tokens in a question's corpus, at least (--source per-question)"}
+        default=48_000, metadata={"help": "minimum number of tokens in a question's corpus (--source per-question)"}
     )
     max_tokens: Annotated[int, Interval(ge=1)] = field(
-        default=58_000, metadata={"help": "tokens in a question's corpus, at most, unless its own paragraphs have more"}
+        default=58_000,
+        metadata={"help": "maximum number of tokens in a question's corpus, unless its own paragraphs have more"},
     )
-    seed: int = field(default=0, metadata={"help": "for the random paragraphs of each question"})
+    seed: int = field(default=0, metadata={"help": "seed of the random paragraphs of each question"})
     lengths: list[int] | None = field(
         default=None,
         metadata={
@@ -54,7 +55,7 @@ class PerQuestionArguments:
     )
     first: Annotated[int, Interval(ge=1)] | None = field(
         default=None,
-        metadata={"help": "only so many questions get a corpus, the first ones; the others lend their paragraphs"},
+        metadata={"help": "number of questions that get a corpus, the first ones; the others lend their paragraphs"},
     )
 
 

@@ -34,15 +34,15 @@ class ByHandArguments:
     pairs: list[str] | None = field(
         default=None,
         metadata={
-            "help": "folders of pairs. What several judges labelled in folders of their own is shown once, and each of "
-            "them is compared with the person"
+            "help": "folders of pairs; a pair that several judges labelled in folders of their own is shown once, "
+            "and each judge is compared with the person"
         },
     )
     runs: list[str] | None = field(
         default=None, metadata={"help": "two run folders over the same questions, whose notes are compared"}
     )
     labels: str = field(
-        default="runs/labels", metadata={"help": "folder of what people answered, NAME.jsonl for each of them"}
+        default="runs/labels", metadata={"help": "folder of people's answers, NAME.jsonl for each of them"}
     )
 
 
@@ -51,9 +51,10 @@ class SampleArguments:
     """The choice of items, and their order."""
 
     most: Annotated[int, Interval(ge=1)] = field(
-        default=200, metadata={"help": "how many are judged at most, drawn at random; the same ones by every person"}
+        default=200,
+        metadata={"help": "maximum number of items to judge, drawn at random; the same ones for every person"},
     )
-    seed: int = field(default=0, metadata={"help": "of the draw, the order and the sides"})
+    seed: int = field(default=0, metadata={"help": "seed of the draw, the order and the sides"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class ComparisonArguments:
     note_words: Annotated[int, Interval(ge=1)] | None = field(
         default=40,
         metadata={
-            "help": "how many words of a note reference, whole_facts, next_search and likelihood read, so that longer "
+            "help": "words of a note that reference, whole_facts, next_search and likelihood read, so that longer "
             "notes are not better for their length; null: all"
         },
     )
@@ -82,20 +82,23 @@ class ComparisonArguments:
     )
     judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
         default=2,
-        metadata={"help": "in how many orders llm sees the candidates: 2 keeps what it names both times, 1 is DNAlign"},
+        metadata={
+            "help": "number of orders in which llm sees the candidates: with 2, only a pair that it names both "
+            "times counts; 1 is DNAlign's"
+        },
     )
     min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
     continuations: Annotated[int, Interval(ge=1, le=64)] = field(
         default=1,
         metadata={
-            "help": "how often outcome rolls a candidate forward, and how many answers gain has written from it; the "
-            "score is the mean of theirs, and its standard error is known. One lucky answer then makes no pair"
+            "help": "how often outcome rolls a candidate forward, and gain has an answer written from it; the score "
+            "is the mean over these, with its standard error, so that one lucky answer makes no pair"
         },
     )
     noise_margin: Annotated[float, Interval(ge=0)] = field(
         default=2.0,
         metadata={
-            "help": "with several continuations: a pair's difference of scores exceeds this many standard errors of it"
+            "help": "with several continuations: the least difference of a pair's scores, in its standard errors"
         },
     )
 

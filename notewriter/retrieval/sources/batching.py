@@ -1,4 +1,4 @@
-"""Queries that wait for a search are searched for together."""
+"""Batching of queries: those that wait for a search are searched for together."""
 
 import asyncio
 from collections import deque
@@ -41,7 +41,7 @@ class Batching:
         return await result
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the searches under way."""
         for call in self._calls:
             call.cancel()
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def address(_: str) -> str:
-    """The effect of an address on results: none. What is there is compared by its contents."""
+    """The effect of an address on results: none. The service there is compared by its contents."""
     return ""
 
 
@@ -30,9 +30,11 @@ class ServiceOptions(SourceOptions):
     """The common options of all services."""
 
     timeout: Annotated[float, Interval(gt=0)] = field(
-        default=60.0, metadata={"help": "seconds that it may be silent", "effect": False}
+        default=60.0, metadata={"help": "seconds that the service may be silent", "effect": False}
     )
-    attempts: Annotated[int, Interval(ge=1)] = field(default=6, metadata={"help": "tries", "effect": False})
+    attempts: Annotated[int, Interval(ge=1)] = field(
+        default=6, metadata={"help": "number of attempts", "effect": False}
+    )
     api_key_env: Annotated[str, MinLen(1)] | None = field(
         default=None, metadata={"help": "the environment variable of the service's key", "effect": False}
     )

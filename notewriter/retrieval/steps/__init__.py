@@ -1,1 +1,1 @@
-"""The steps after a search, a file each: they reorder, drop or shorten what was found."""
+"""The steps after a search, a file each: they reorder, drop or shorten the passages found."""

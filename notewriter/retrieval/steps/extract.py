@@ -19,9 +19,9 @@ class ExtractOptions:
 
     extract: str
     sentences: Annotated[int, Interval(ge=1, le=10_000)] = field(
-        default=1, metadata={"help": "how many of all sentences remain, those nearest to the query"}
+        default=1, metadata={"help": "number of sentences that remain, those nearest to the query"}
     )
-    similarity: Literal["dot", "cosine"] = field(default="dot", metadata={"help": "of the embeddings"})
+    similarity: Literal["dot", "cosine"] = field(default="dot", metadata={"help": "similarity of the embeddings"})
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
     device: str | None = field(
         default=None,

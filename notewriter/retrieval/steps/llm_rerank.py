@@ -40,7 +40,7 @@ class LlmRerankOptions:
     llm_rerank: str
     base_url: str = field(metadata={"help": "the OpenAI-compatible address of the model", "effect": False})
     candidates: Annotated[int, Interval(ge=2, le=1000)] = field(
-        default=20, metadata={"help": "how many passages are reordered, in windows of 20 from the last to the first"}
+        default=20, metadata={"help": "number of passages to reorder, in windows of 20 from the last to the first"}
     )
     api_key_env: Annotated[str, MinLen(1)] = field(default="OPENAI_API_KEY", metadata={"effect": False})
     timeout: Annotated[float, Interval(gt=0)] = field(default=600.0, metadata={"effect": False})

@@ -23,11 +23,11 @@ class RerankOptions:
 
     rerank: str
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = field(
-        default=50, metadata={"help": "how many passages are reordered, the first ones"}
+        default=50, metadata={"help": "number of passages to reorder, the first ones"}
     )
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=32, metadata={"effect": False})
     max_length: Annotated[int, Interval(ge=1)] | None = field(
-        default=None, metadata={"help": "the most tokens of query and passage"}
+        default=None, metadata={"help": "maximum number of tokens of query and passage"}
     )
     prompt: str | None = field(default=None, metadata={"help": "the instruction, for models that take one"})
     device: str | None = field(

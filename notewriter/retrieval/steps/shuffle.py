@@ -1,4 +1,4 @@
-"""Shuffling the sentences of each passage: what is needed can no longer be found by its place."""
+"""Shuffling the sentences of each passage: evidence can no longer be found by its place."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ class ShuffleOptions:
     """`shuffle`: the parts of a passage that are put in a random order, its `sentences`."""
 
     shuffle: Literal["sentences"]
-    seed: int = field(default=0, metadata={"help": "of the orders, with the query and the passage's id"})
+    seed: int = field(default=0, metadata={"help": "seed of the orders, with the query and the passage's id"})
 
 
 class Shuffle(OpenStep):

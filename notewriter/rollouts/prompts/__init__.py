@@ -127,7 +127,7 @@ class Prompts:
         return named_sentences(reply, variables["passages"]) if stage in self._extractive else reply
 
     def reply_with(self, stage: str, note: str, variables: Mapping[str, Any]) -> str:
-        """The reply that says a note, the reverse of `note_of`; empty if none does."""
+        """The reply that stands for a note, the reverse of `note_of`; empty if there is none."""
         return names_of(note, variables["passages"]) if stage in self._extractive else note
 
     def _text(self, name: str, variables: dict[str, Any]) -> str:

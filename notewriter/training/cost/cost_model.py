@@ -143,7 +143,7 @@ class MachineArguments:
     """The machine that an estimate is for."""
 
     gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
-        default=1, metadata={"help": "how many GPUs train together"}
+        default=1, metadata={"help": "number of GPUs that train together"}
     )
     sharding: str = field(default="none", metadata={"help": f"what is divided among them: {', '.join(SHARDING)}"})
     gpu: str | None = field(

@@ -359,8 +359,7 @@ def _required(row: Row, column: str) -> list[Row]:
 
 
 def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
-    """The prompt of a pair and the messages after it on each side; in whole conversations it is their common
-    beginning."""
+    """The prompt of a pair and each side's messages after it; the common beginning of whole conversations."""
     sides = {side: turns(row[side], side, "assistant") for side in SIDES}
     chosen, rejected = sides.values()
     if chosen[0]["role"] == "assistant" or rejected[0]["role"] == "assistant":
