@@ -67,7 +67,7 @@ def with_question_set(questions: list[Question], path: Path, source: str | Path)
         chosen = _by_rule(questions, rule, path, source)
         digest = hashlib.sha256("".join(f"{each.id}\n" for each in chosen).encode("utf-8", "replace")).hexdigest()
         if rule.sha256 not in (None, digest):
-            raise UserError(f"{path}: chooses other questions than its sha256 says; use the file that it was made from")
+            raise UserError(f"{path}: chooses questions of another sha256; use the file that it was made from")
         return chosen
     by_id = {question.id: question for question in questions}
     ids = _read_ids(path)

@@ -199,7 +199,7 @@ def _filled(text: str, variables: Variables, place: str, users: tuple[str, ...])
         values = {name: _value(name, variables, place, users) for name in names}
         return template.render(values)
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise UserError(f"{place}: is no template ({one_line(error)}); correct what is in {{{{ }}}}") from error
+        raise UserError(f"{place}: is no template ({one_line(error)}); correct the part in {{{{ }}}}") from error
 
 
 def _value(name: str, variables: Variables, place: str, users: tuple[str, ...]) -> Value:
@@ -207,7 +207,7 @@ def _value(name: str, variables: Variables, place: str, users: tuple[str, ...]) 
         names = ", ".join(variables)
         raise UserError(f"{place}: {name} in {{{{ }}}} is not a variable; known are: {names}")
     if name in users:
-        raise UserError(f"{place}: {' uses '.join((*users, name))}; give one a value without the other")
+        raise UserError(f"{place}: {' uses '.join((*users, name))}, in a circle; give one of them a value of its own")
     value = variables[name]
     if value is None:
         raise MissingVariable(f"{place}: {name} has no value; add --set {name}=VALUE", name)

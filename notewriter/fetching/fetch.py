@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
         raise UserError(f"{kind}: its name is missing; `notewriter fetch` lists all")
     if kind == "model":
         if arguments.split:
-            raise UserError("split: is of datasets; leave it out")
+            raise UserError("split: is an option for datasets; leave it out")
         folder = Path(arguments.output_dir) if arguments.output_dir else None
         fetch_model(named[1], folder, dry_run=arguments.dry_run)
     else:
@@ -79,7 +79,9 @@ def main(argv: list[str]) -> None:
 def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
     release = _release(kind, name)
     if arguments.output_dir:
-        raise UserError(f"output_dir: is of models; {name} lies in {release.folder}, in $NOTEWRITER_HOME; leave it out")
+        raise UserError(
+            f"output_dir: is an option for models; {name} lies in {release.folder}, in $NOTEWRITER_HOME; leave it out"
+        )
     if arguments.split and arguments.split not in release.splits:
         raise UserError(f"split: {name} has {' and '.join(release.splits) or 'none'}; leave out --split")
     command = f"notewriter fetch {kind} {name}"

@@ -306,8 +306,8 @@ def _expand(gguf: Path, folder: Path) -> None:
     divided = kind and kind.contents()
     if divided not in SPLITS:
         raise UserError(
-            f"{gguf.name}: divides texts by {shown(divided)}, and only {', '.join(SPLITS)} is known here: its tokens "
-            "would be others than the model's; get the model from the Hub"
+            f"{gguf.name}: divides texts by {shown(divided)}, and only {', '.join(SPLITS)} is known here, so its "
+            "tokens would differ from the model's; get the model from the Hub"
         )
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text(encoding="utf-8")) | {"pre_tokenizer": SPLITS[divided]}

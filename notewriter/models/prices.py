@@ -128,7 +128,7 @@ class Budget:
     the prompts' tokens are underestimated by (`BYTES_A_TOKEN`).
 
     Raises:
-        UserError: there is a limit but no prices, or the record of what was spent is damaged.
+        UserError: there is a limit but no prices, or the record of spending is damaged.
     """
 
     def __init__(self, max_cost: float, prices: Prices, folder: Path, priced: Iterable[str] = ()) -> None:

@@ -117,9 +117,9 @@ def read_experiment(
     pipeline = read_pipeline(file, output_dir, changes)
     compared, variables, place = pipeline.results, pipeline.variables, f"{file}: results"
     if compared is None:
-        raise UserError(f"{place}: is missing; it says which runs are compared (docs/pipelines.md)")
+        raise UserError(f"{place}: is missing; add this key with the runs to compare (docs/pipelines.md)")
     if both := compared.cells.keys() & dict(cells or {}):
-        raise UserError(f"{place}: cells: {min(both)!r} is there; call yours otherwise in --rows")
+        raise UserError(f"{place}: cells: {min(both)!r} exists already; choose another name in --rows")
     texts = {key: filled_in(getattr(compared, key), variables, f"{place}: {key}") for key in ("title", "text", "pairs")}
     metrics = compared.metrics
     if FACTS in metrics and WORDS not in metrics:

@@ -97,7 +97,7 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: Experiment
     if output.suffix != ".md":
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     if arguments.index and not arguments.from_notes:
-        raise UserError("--index has no effect: run folders name what they searched; add --from_notes, or leave it out")
+        raise UserError("--index has no effect: run folders name their indexes; add --from_notes, or leave it out")
     of_folders, published = experiment, NONE
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))

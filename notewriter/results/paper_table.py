@@ -302,7 +302,7 @@ def read_table(
     if taken := [name for name in OF_A_CELL if name in file.variables]:
         raise UserError(
             f"{path}: variables: {taken[0]!r} is a name of the table's own; choose another than "
-            f"{' and '.join(OF_A_CELL)}, which stand for what each cell has"
+            f"{' and '.join(OF_A_CELL)}, which name the benchmark and model of each cell"
         )
     variables = changed(({"corpora": CORPORA} if file.corpora else {}) | file.variables, changes, path)
     made = {

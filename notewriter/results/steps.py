@@ -331,7 +331,9 @@ def _passages(table: PaperTable, name: str) -> int:
         files = [Path(corpus.path), *Path(corpus.path).rglob("*")]
         return math.ceil(sum(file.stat().st_size for file in files if file.is_file()) / TEXT_BYTES / corpus.words)
     if name not in PUBLISHED:
-        raise UserError(f"{table.path}: corpora: {name}: has no `passages`, and nobody states them; add about how many")
+        raise UserError(
+            f"{table.path}: corpora: {name}: has no `passages`, and no published number is known; add an estimate"
+        )
     return PUBLISHED[name].documents
 
 

@@ -136,8 +136,8 @@ def _load(encoder: str, device: str | None) -> SentenceTransformer:
         pooling = (_known(encoder) or (_NONE, None))[1]
         if pooling is None:
             raise UserError(
-                f"{encoder}: has no modules.json, so that how the vectors of its tokens become one cannot be known; "
-                "get its whole folder (modules.json, and 1_Pooling/config.json with it)"
+                f"{encoder}: has no modules.json, so that the pooling of its tokens' vectors is not known; get its "
+                "whole folder (modules.json, and 1_Pooling/config.json with it)"
             )
         from sentence_transformers.sentence_transformer import modules
 
@@ -221,7 +221,7 @@ def prompts(model: SentenceTransformer, options: Encoder) -> tuple[str, str]:
     else:
         what = f"its prompts are called {', '.join(own)}" if own else "neither its configuration nor its name says it"
         raise UserError(
-            f"{options.encoder}: which prompts its queries and passages need cannot be known ({what}); give both, "
+            f"{options.encoder}: the prompts of its queries and passages are not known ({what}); give both, "
             '--query_prompt TEXT and --passage_prompt TEXT ("" for none)'
         )
     return (

@@ -267,7 +267,7 @@ class BatchConfiguration(_TrainingArguments):
         if self.save_only_model:
             raise UserError(
                 "save_only_model: an interrupted run would go on without its optimizer and schedule; leave it out, and "
-                "limit what checkpoints take with save_total_limit"
+                "limit the checkpoints' disk space with save_total_limit"
             )
         if self.resume_from_checkpoint:
             raise UserError(
@@ -326,8 +326,8 @@ class KTOConfiguration(BatchConfiguration, KTOConfig):
         check_read(self, ("ref_model_mixup_alpha", "ref_model_sync_steps"))
         if self.precompute_ref_log_probs:
             raise UserError(
-                "precompute_ref_log_probs: TRL's store of them is not told apart by the weights under ZeRO-3, and ours "
-                "is of pairs; leave it out: KTO scores with its reference in every step"
+                "precompute_ref_log_probs: TRL's store does not distinguish weights under ZeRO-3, and ours is for "
+                "pairs; leave it out: KTO scores with its reference in every step"
             )
         if self.loss_type == "kto" and self.train_sampling_strategy != "sequential":
             raise UserError(

@@ -153,5 +153,5 @@ def test_a_rule_with_a_hash_chooses_those_questions_and_no_others(write):
     digest = hashlib.sha256(b"q0\nq1\n").hexdigest()
     path = write("set.yaml", f"first: 2\nsha256: {digest}\n")
     assert ids(with_question_set(questions(5), path, "dev.json")) == ["q0", "q1"]
-    with pytest.raises(UserError, match=r"set\.yaml: chooses other questions than its sha256 says; use the file"):
+    with pytest.raises(UserError, match=r"set\.yaml: chooses questions of another sha256; use the file"):
         with_question_set(questions(5)[1:], path, "dev.json")

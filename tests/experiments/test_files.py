@@ -75,7 +75,7 @@ def test_expressions_are_jinjas():
     ("text", "message"),
     [
         ("{{ c }}", "here: c in {{ }} is not a variable; known are: a, b, unset"),
-        ("{{ a }}", "here: a uses b uses a; give one a value without the other"),
+        ("{{ a }}", "here: a uses b uses a, in a circle; give one of them a value of its own"),
         ("{{ unset }}", "here: unset has no value; add --set unset=VALUE"),
         ("{{ a", "here: is no template"),
         ("{{ 1 / 0 }}", "here: is no template"),

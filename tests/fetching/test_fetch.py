@@ -469,9 +469,11 @@ def test_an_unknown_kind_or_name_lists_those_that_are_known(hub: Hub) -> None:
         fetch.main(["corpus", "wiki"])
     with pytest.raises(UserError, match="dataset: its name is missing"):
         fetch.main(["dataset"])
-    with pytest.raises(UserError, match=r"output_dir: is of models; .* lies in .*frames, in \$NOTEWRITER_HOME"):
+    with pytest.raises(
+        UserError, match=r"output_dir: is an option for models; .* lies in .*frames, in \$NOTEWRITER_HOME"
+    ):
         fetch.main(["dataset", "frames", "--output_dir", "here"])
-    with pytest.raises(UserError, match="split: is of datasets; leave it out"):
+    with pytest.raises(UserError, match="split: is an option for datasets; leave it out"):
         fetch.main(["model", "someone/model", "--split", "test"])
     with pytest.raises(UserError, match="split: frames has test; leave out --split"):
         fetch.main(["dataset", "frames", "--split", "train"])

@@ -385,7 +385,7 @@ def test_controls_of_which_none_is_chosen_are_cells_like_any(experiment, tmp_pat
 
 
 def test_a_further_cell_takes_no_others_name(experiment, tmp_path):
-    with pytest.raises(UserError, match=r"cells: 'base' is there; call yours otherwise in --rows"):
+    with pytest.raises(UserError, match=r"cells: 'base' exists already; choose another name in --rows"):
         main([str(experiment()), "--output", f"{tmp_path}/page.md", "--rows", '{"base": "runs/mine/{{ set }}"}'])
 
 

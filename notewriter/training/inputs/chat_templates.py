@@ -109,7 +109,7 @@ def check_written(roles: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> N
             text = str(tokenizer.apply_chat_template([*before, message, *after], tokenize=False, **options))
         if text is not None and message["content"] not in text:
             raise UserError(
-                f"{tokenizer.name_or_path}: its chat template leaves out what a message of the role {role} says, or "
+                f"{tokenizer.name_or_path}: its chat template leaves out the text of a message of the role {role}, or "
                 "takes it as a list of parts alone; use a model whose template writes texts, or change "
                 "chat_template.jinja in a copy of its folder"
             )

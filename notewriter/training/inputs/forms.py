@@ -281,7 +281,7 @@ def _text_of(parts: list[Any], column: str) -> str:
     if len(parts) != 1 or len(texts) != 1 or not isinstance(texts[0], str):
         raise UserError(
             f"{column} has a message whose content is a list of {len(parts)} part(s); write it as one text "
-            "(templates join parts in different ways), and leave out what is no text"
+            "(templates join parts in different ways), and leave out parts that are no text"
         )
     return texts[0]
 
@@ -369,7 +369,7 @@ def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
     shorter = min(len(chosen), len(rejected)) - 1
     place = next((number for number in range(shorter) if chosen[number] != rejected[number]), shorter)
     if place == 0:
-        raise UserError("has sides without a common beginning, which would be the prompt; give it as prompt")
+        raise UserError("has sides without a common beginning to take as the prompt; add a column prompt")
     if row.get("prompt"):
         prompt = row["prompt"]
         there = (
@@ -380,7 +380,7 @@ def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
         if not there:
             raise UserError(
                 "has a prompt that is not in the conversations chosen and rejected; remove the column prompt, or give "
-                "only what follows it as the sides"
+                "as the sides only the messages after it"
             )
     return chosen[:place], {side: messages[place:] for side, messages in sides.items()}
 

@@ -98,7 +98,7 @@ def columns(path: Path) -> list[str]:
     """
     with opened(path) as file:
         if file.metadata.num_rows == 0:
-            raise UserError(f"{path}: has no rows; stats.json beside it says why each one was dropped")
+            raise UserError(f"{path}: has no rows; stats.json beside it has the reasons")
         return list(file.schema_arrow.names)
 
 

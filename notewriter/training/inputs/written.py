@@ -57,8 +57,8 @@ def check(
         if held := [token for token in own if token in text]:
             raise UserError(
                 f"{column(number)} holds {min(held, key=text.index)} in a text of the {message['role']}, a special "
-                "token of the model's chat template; give the messages and not what a template made of them, or take "
-                "it out"
+                "token of the model's chat template; give the messages instead of a template's output, or remove the "
+                "token"
             )
     variables = {name: value for name, value in given.items() if name != "tools"}
     if variables:
@@ -73,7 +73,7 @@ def check(
             if _same(shown, [*shown[:-1], _without(message, key)], tokenizer, given, given):
                 raise UserError(
                     f"{column(number)}: the model's chat template does not write {key} of a message; put it into the "
-                    "content as the model is to write it, or use another model"
+                    "content in the form that the model is to write, or use another model"
                 )
         if message.get("content", "") is None and _writes_none(shown, tokenizer, given):
             raise UserError(

@@ -43,9 +43,9 @@ def make_savable(settings: GenerationConfig, name: str) -> None:
     sampling = [setting for setting, reason in flagged.items() if reason.startswith("`do_sample`")]
     if sampling and settings.temperature == 0:
         raise UserError(
-            f"{name}: its generation settings have {', '.join(sampling)} without do_sample: true, with which "
-            "transformers refuses to save a model, and a temperature of 0, at which nothing can be sampled; remove "
-            "them from generation_config.json in a copy of its folder"
+            f"{name}: its generation settings have {', '.join(sampling)} without do_sample: true, which transformers "
+            "refuses to save, and a temperature of 0, at which nothing can be sampled; remove them from "
+            "generation_config.json in a copy of its folder"
         )
     without_effect = [setting for setting in flagged if setting not in sampling]
     if sampling:

@@ -51,7 +51,7 @@ def files(folder: Path) -> list[Path]:
 def check_checkpoint(folder: Path) -> None:
     """Raise a `UserError` where `folder` is neither a whole model nor a LoRA adapter, with weights in safetensors."""
     if not folder.is_dir():
-        raise UserError(f"{folder}: is not a folder; give the one that a training run saved its model in")
+        raise UserError(f"{folder}: is not a folder; give the folder with the model of a training run")
     if not Checkpoint(folder).is_adapter:
         Checkpoint(folder).check()
     elif not any(folder.glob("adapter_model.*")):
@@ -76,9 +76,9 @@ def best_of(run: Path | str | None, scores: str) -> tuple[Path, BestCheckpoint]:
     best = BEST_CHECKPOINT.read(Path(scores) / NAME)
     folder = Path(run or "") / Path(best.checkpoint).name
     if not folder.is_dir():
-        raise UserError(f"{folder}: scored best but is not there; give its run, or evaluate the checkpoints that are")
+        raise UserError(f"{folder}: scored best but does not exist; give its run, or evaluate the existing checkpoints")
     if read_inputs(Path(scores) / folder.name).get("served") not in (None, Checkpoint(folder).fingerprint()):
-        raise UserError(f"{folder}: is not the checkpoint that {scores} has scores of; give that one's run")
+        raise UserError(f"{folder}: is not the checkpoint that {scores} scored; give the run of that checkpoint")
     return folder, best
 
 

@@ -279,7 +279,9 @@ def test_a_template_that_takes_lists_alone_is_refused(template: str) -> None:
     """It would write empty turns of texts."""
     tokenizer, _ = tokenizer_of("SmolLM2")
     tokenizer.chat_template = (SHIPPED / f"{template}.jinja").read_text()
-    with pytest.raises(UserError, match="leaves out what a message of the role assistant says, or takes it as a list"):
+    with pytest.raises(
+        UserError, match="leaves out the text of a message of the role assistant, or takes it as a list"
+    ):
         chat_templates.render([CHAIN], tokenizer)
 
 
@@ -290,5 +292,5 @@ def test_a_template_that_leaves_out_a_role_is_refused_where_the_data_have_it(rol
         "{% for m in messages if m.role in ('user', 'assistant') %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
     )
     assert chat_templates.render([CHAIN], tokenizer)
-    with pytest.raises(UserError, match=f"leaves out what a message of the role {role} says"):
+    with pytest.raises(UserError, match=f"leaves out the text of a message of the role {role}"):
         chat_templates.render([CHAIN, [*CHAIN, {"role": role, "content": "You write notes."}]], tokenizer)
