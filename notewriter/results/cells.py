@@ -62,18 +62,18 @@ def run_cells(
             other = other_corpus(cell)
             if other and (cell.column, other) not in warned:
                 warned.add((cell.column, other))
-                logger.warning("%s searches %s; the table is about %s", cell.name, other, corpus_of(cell))
-        for number, folder in cell.folders.items():
-            # A sample after the first has draws of its own, so replies of its own to the same prompts.
-            cache = table.output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
-            if folder not in runs:
+                logger.warning("the table is about %s; %s searches %s", corpus_of(cell), cell.name, other)
+            for number, folder in cell.folders.items():
+                if folder in runs:
+                    continue
                 runs[folder] = cell
-                with attempt(cell):
-                    evaluation = checked(*cell.arguments(folder, cache))
-                    # A metric family of somebody else's may be another one now, and scoring asks no model.
-                    is_ours = evaluation.family in FAMILIES.ours
-                    if resume.retry_errors or not (is_ours and _is_finished(folder, evaluation)):
-                        waiting.append((cell, evaluation))
+                # A sample after the first has draws of its own, so replies of its own to the same prompts.
+                cache = table.output / ("cache.sqlite" if number == 1 else f"cache-sample{number}.sqlite")
+                evaluation = checked(*cell.arguments(folder, cache))
+                # A metric family of somebody else's may be another one now, and scoring asks no model.
+                is_ours = evaluation.family in FAMILIES.ours
+                if resume.retry_errors or not (is_ours and _is_finished(folder, evaluation)):
+                    waiting.append((cell, evaluation))
     with keep(table.output / "logs"):
         models = list(dict.fromkeys(_model_of(evaluation) for _, evaluation in waiting))
         waiting.sort(key=lambda each: models.index(_model_of(each[1])))
@@ -131,8 +131,13 @@ def other_corpus(cell: Evaluated, *, sizes: bool = True) -> str:
         passages = int(manifest.get("passages", 0))
         if sizes and published and abs(passages - published.documents) > TOLERANCE * published.documents:
             return f"another corpus: {passages:,} passages"
-    retrievers = ["BM25" if each.get("kind") == "bm25" else Path(str(each.get("encoder"))).name for each in indexes]
-    return "" if cell.searched.retriever in retrievers else f"another retriever: {', '.join(retrievers)}"
+    retrievers = [_retriever(each.get("encoder")) for each in indexes]
+    return "" if _retriever(cell.searched.encoder) in retrievers else f"another retriever: {', '.join(retrievers)}"
+
+
+def _retriever(encoder: object) -> str:
+    """`BM25`, or the encoder's name."""
+    return Path(str(encoder)).name if encoder else "BM25"
 
 
 def check_searched(table: PaperTable, cells: Sequence[Evaluated], *, sizes: bool = True) -> None:
@@ -173,4 +178,4 @@ def corpus_of(cell: Evaluated) -> str:
         return ""
     published = PUBLISHED.get(cell.searched.corpus)
     size = f", {published.documents:,} passages" if published else ""
-    return f"{cell.searched.corpus}{size}, by {cell.searched.retriever}"
+    return f"{cell.searched.corpus}{size}, by {_retriever(cell.searched.encoder)}"

@@ -91,11 +91,6 @@ class TableIndex:
     query_prompt: str | None = None
     vectors: Text | None = None
 
-    @property
-    def retriever(self) -> str:
-        """`BM25`, or the encoder's name."""
-        return Path(self.encoder).name if self.encoder else "BM25"
-
 
 @dataclass(frozen=True)
 class EncoderSize:
