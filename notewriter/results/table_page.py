@@ -1,6 +1,7 @@
 """The page of a paper's table: our values with their intervals beside the published ones."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -84,20 +85,17 @@ def _points(table: PaperTable, cell: Evaluated, runs: Sequence[Run]) -> list[tup
 
     Questions of which the number is unknown are in no row of a curve.
     """
-    counts = [each.gold_documents for run in runs[:1] for each in run.predictions.values()]
-    if not table.file.by or not any(counts):
+    needed = Counter(
+        each.gold_documents for run in runs[:1] for each in run.predictions.values() if each.gold_documents
+    )
+    if not table.file.by or not needed:
         return [(cell.setting, all_questions)]
 
     def needs(count: int, prediction: Prediction) -> bool:
         return prediction.gold_documents == count
 
-    return [
-        (
-            ", ".join(filter(None, (cell.setting, f"{count} gold documents (n = {counts.count(count)})"))),
-            partial(needs, count),
-        )
-        for count in sorted({count for count in counts if count})
-    ]
+    settings = {count: f"{count} gold documents (n = {questions})" for count, questions in sorted(needed.items())}
+    return [(", ".join(filter(None, (cell.setting, each))), partial(needs, count)) for count, each in settings.items()]
 
 
 def check_metrics(table: PaperTable) -> None:

@@ -165,25 +165,21 @@ def worth_of(
         raise UserError(f"{run.folder}: has no notes; name a run of a method that keeps one, such as deepnote")
     names = [*CONTROLS, *([REGRESSION] if fitted else [])]
     notes = {OWN: {each.question.id: each.note for each in run.read}, **control_notes(run.read, names, fitted=fitted)}
-    questions = {each.question.id: each.question for each in run.read}
+    questions = [each.question for each in run.read]
+    found = run_async(_next_search(run, notes, arguments)) if arguments.further else {}
+    gains = note_gains(notes, questions, reader, logs, arguments.cut_at) if reader else {}
     scores: Scores = {writer: {} for writer in notes}
     for each in run.read:
         id, passages, at_hand = each.question.id, list(each.passages), each.at_hand
+        likelihood = (YES_NO if is_yes_no(each.question.answers) else LIKELIHOOD).name
         for writer, by_question in notes.items():
             note = by_question[id]
-            scores[writer][id] = note_worth(note, each.question, at_hand) | names_subjects(note, passages)
-    if arguments.further:
-        _add(scores, run_async(_next_search(run, notes, arguments)))
-    if reader:
-        yes_no = {id for id, question in questions.items() if is_yes_no(question.answers)}
-        gains = note_gains(notes, list(questions.values()), reader, logs, arguments.cut_at)
-        _add(
-            scores,
-            {
-                writer: {id: {(YES_NO if id in yes_no else LIKELIHOOD).name: gain} for id, gain in by_question.items()}
-                for writer, by_question in gains.items()
-            },
-        )
+            scores[writer][id] = {
+                **note_worth(note, each.question, at_hand),
+                **names_subjects(note, passages),
+                **found.get(writer, {}).get(id, {}),
+                **({likelihood: gains[writer][id]} if id in gains.get(writer, {}) else {}),
+            }
     return Worth(run.label or run.metrics.name, run.read, scores)
 
 
@@ -198,12 +194,6 @@ async def _next_search(run: Run, notes: Mapping[str, Mapping[str, str]], argumen
             )
             for writer, by_question in notes.items()
         }
-
-
-def _add(scores: Scores, more: Scores) -> None:
-    for writer, by_question in more.items():
-        for id, values in by_question.items():
-            scores[writer][id] |= values
 
 
 def writers_table(worth: Worth) -> Table:
