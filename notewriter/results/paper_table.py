@@ -26,7 +26,7 @@ from notewriter.ground.recipes import find
 from notewriter.ground.yaml_files import check_mapping, read_mapping
 from notewriter.methods import METHODS
 from notewriter.models.prices import CostArguments
-from notewriter.models.roles import ModelArguments
+from notewriter.models.roles import ModelArguments, policy_of
 from notewriter.results.runs import Cell, Run
 from notewriter.results.table_file import Model, Options, TableFile, TableIndex, TableJudge
 from notewriter.retrieval.chain import parts_of
@@ -259,6 +259,8 @@ class PaperTable:
         with _at(here):
             evaluation, *_ = cell.parsed
             parts_of(evaluation.index, evaluation.retriever)
+            for models in cell.asked:
+                policy_of(models)
         return cell
 
     def _served(self, options: Options) -> Options:

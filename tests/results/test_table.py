@@ -316,6 +316,12 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
             r"rows\[0\]: hotpotqa/vanilla/Other: .*idnex",
         ),
         ({"judgements": ["answer"], "judge": MODEL | {"temprature": 0}}, "judge: unknown key 'temprature'"),
+        ({"judgements": ["answer"], "judge": {"temperature": 0}}, r"rows\[0\]: hotpotqa/direct/.*: no model; give"),
+        (
+            {"models": PAPER["models"] | {"Other": {}}, "rows": [{"method": "direct", "model": "Other"}]},
+            "no model; give",
+        ),
+        ({"options": {"base_url": "http://127.0.0.1:9/v1"}}, r"rows\[0\]: hotpotqa/direct/.*: both serve and base_url"),
         (
             {"benchmarks": {"hotpotqa": {"config": "eval/none"}}},
             "name a recipe in config of .*table_1.yaml: benchmarks: hotpotqa",
