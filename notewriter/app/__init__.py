@@ -1,1 +1,1 @@
-"""The page on this machine: one small web application, for the person who started it alone."""
+"""The page on this machine: one small web application, only for the person who started it."""

@@ -36,7 +36,7 @@ class AppSection:
 
 
 def make_app(sections: Sequence[AppSection], token: str, port: int) -> Guard:
-    """The application with these sections, for whoever has the token."""
+    """The application with these sections, for requests with the token."""
     environment = pages.templates(HERE)
     style = (pages.HERE / "style.css").read_text("utf-8") + (HERE / "app.css").read_text("utf-8")
     script = (pages.HERE / "elements.js").read_text("utf-8") + (HERE / "app.js").read_text("utf-8")

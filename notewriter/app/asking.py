@@ -39,10 +39,10 @@ PATH = "/ask"
 Event = dict[str, Any]
 
 LONG = 5_000
-"""Characters of a note that takes more than a moment to compare."""
+"""The longest note, in characters, that is compared at once."""
 
 QUIET = 5.0
-"""Seconds without a step until a page is told what is waited for, and again."""
+"""Seconds without a step between two messages on what an answer waits for."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Answerer:
 
 @contextmanager
 def answerer(arguments: AskArguments, models: ModelArguments, folder: Path) -> Iterator[Answerer]:
-    """An answerer, whose servers stay while the block runs.
+    """An answerer, whose servers run as long as the block.
 
     Raises:
         UserError: an option is not valid, or a server cannot be started.
@@ -117,7 +117,7 @@ def changed(
 
 
 class Asking:
-    """The answerers and what they share while the page is open; `asking` opens it."""
+    """The answerers and their shared resources while the page is open; `asking` opens it."""
 
     def __init__(self, answerers: Sequence[tuple[Answerer, Resources]]) -> None:
         self._answerers = answerers

@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 PATH = "/judge"
 
 MAX_BODY_BYTES = 4096
-"""Of an answer, which is the id of an item and a word."""
+"""The largest body of an answer, which is the id of an item and a word."""
 
 
 class Judging:
-    """One person's way through the items, in their order, and the labels so far; `judging` opens it."""
+    """A person's pass through the items, in their order, and the labels so far; `judging` opens it."""
 
     def __init__(self, items: Sequence[Item], judge: str, seed: int, journal: Journal) -> None:
         self.items, self.judge, self.seed = items, judge, seed
@@ -86,7 +86,7 @@ class Judging:
         self.labels[item.id] = label
 
     def routes(self, render: Render) -> list[Route]:
-        """The pages: an item to judge, and where its answer is sent."""
+        """The pages: an item to judge, and the address for its answer."""
 
         async def shown(place: int, problem: str = "") -> Response:
             progress = {"done": self.done, "all": len(self.items), "place": place, "here": PATH}
@@ -131,7 +131,7 @@ class Judging:
 
 @contextmanager
 def judging(items: Sequence[Item], judge: str, seed: int, folder: Path) -> Iterator[Judging]:
-    """A person's way through the items, with what they answered before; no other page has it meanwhile.
+    """A person's pass through the items, with earlier answers; no other page has it meanwhile.
 
     Raises:
         UserError: the folder cannot be written, another page judges under this name, or a label is damaged.

@@ -39,7 +39,7 @@ REFRESH = 5
 """Seconds between two looks at the files."""
 
 DEPTH = 3
-"""How deep run folders are looked for below a named folder."""
+"""The depth below a named folder to which run folders are looked for."""
 
 
 @dataclass(frozen=True)

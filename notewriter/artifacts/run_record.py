@@ -22,7 +22,7 @@ ESTIMATE = "estimate.json"
 
 SCHEMA = "notewriter/run/1"
 CONFIG_FILE = "config: "
-"""Begins the name of a file of options among the inputs."""
+"""The prefix of the name of a file of options among the inputs."""
 
 REMEDY = "restore the file or remove it"
 
@@ -115,7 +115,7 @@ def read_inputs(folder: Path) -> dict[str, str]:
 
 
 def check_inputs(folder: Path, now: Mapping[str, str]) -> None:
-    """Compare inputs with those of the run in `folder`; what only one of them has makes no difference.
+    """Compare inputs with those of the run in `folder`; inputs of only one of the two make no difference.
 
     Raises:
         UserError: an input has changed, or the record is damaged.
@@ -130,7 +130,7 @@ def check_inputs(folder: Path, now: Mapping[str, str]) -> None:
 
 
 def add_start(folder: Path, start: Start) -> None:
-    """Append a start to the record of a run, unless it is as the last one.
+    """Append a start to the record of a run, unless it equals the last one.
 
     Raises:
         UserError: the record is damaged or cannot be written.

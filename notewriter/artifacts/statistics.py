@@ -1,4 +1,4 @@
-"""stats.json beside a dataset: what its construction yielded, why the rest was dropped, and what it cost."""
+"""stats.json beside a dataset: the yield of its construction, the reasons for drops, and the costs."""
 
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -14,18 +14,18 @@ GOLD_STATISTICS_SCHEMA = "notewriter/gold-stats/1"
 NAME = "stats.json"
 
 OF_NOTHING = "stats_of_nothing.json"
-"""What it is called where nothing was made: a stage of a pipeline is finished where stats.json is."""
+"""The name of stats.json where nothing was made: its presence marks a pipeline's stage as finished."""
 
 Tokens = dict[str, dict[str, dict[str, int]]]
 """Stage -> role -> calls, prompt_tokens and completion_tokens."""
 
 
 BEYOND_QUOTA = "beyond the quota"
-"""Why a pair is left out that a prompt gave after its stage had its quota; it counts as yielded."""
+"""The reason for leaving out a pair beyond its stage's quota; it counts as yielded."""
 
 
 class StageYield(TypedDict):
-    """The pairs of a stage, and how many prompts gave none, by reason."""
+    """The pairs of a stage, and the number of prompts without one, by reason."""
 
     pairs: int
     dropped: dict[str, int]
@@ -119,7 +119,7 @@ class ChainsTotals(UsageTotals):
 
 
 class GoldYield(TypedDict):
-    """The conversations of a stage, and how many prompts gave none, by reason."""
+    """The conversations of a stage, and the number of prompts without one, by reason."""
 
     conversations: int
     dropped: dict[str, int]

@@ -1,4 +1,4 @@
-"""traces.jsonl: what the rollout of each question did, step by step."""
+"""traces.jsonl: the rollout of each question, step by step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -52,7 +52,7 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A model call: its stage, the role of the model, what it was sent and what it replied."""
+    """A model call: its stage, the role of the model, the prompt and the reply."""
 
     stage: str
     role: str
@@ -86,7 +86,7 @@ class GoldReply(Written):
 
 @dataclass(frozen=True, slots=True)
 class ControlReply(Written):
-    """A note of a control, which no call paid for (`notewriter.rollouts.controls`)."""
+    """A note of a control, without a model call (`notewriter.rollouts.controls`)."""
 
     kind: str = "control"
 

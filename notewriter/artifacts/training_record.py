@@ -1,4 +1,4 @@
-"""training.json, the record of a finished training run: what was trained, on what, and how."""
+"""training.json, the record of a finished training run: its model, data, settings and metrics."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ class TrainingRecord:
     """File -> rows of it per row of data."""
     steps: int | None = None
     recomputed_layers: int | None = None
-    """How many layers were recomputed at the end, where the run chose (`gradient_checkpointing: auto`)."""
+    """The number of layers recomputed at the end, if the run chose it (`gradient_checkpointing: auto`)."""
     versions: dict[str, str] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""FlashRAG's JSON Lines of `id`, `question` and `golden_answers`, in which it has all benchmarks, as has Search-R1.
+"""FlashRAG's JSON Lines of `id`, `question` and `golden_answers`, its form of all benchmarks, and Search-R1's.
 
 The files are read with the `--dataset` of any benchmark, which gives metric family and answer style. They have no
 supporting facts in a common form.
@@ -15,7 +15,7 @@ from notewriter.ground.records import Question
 KEY = "golden_answers"
 
 REPOSITORY = "hf://datasets/RUC-NLPIR/FlashRAG_datasets@bcafb8dd07d453be3cbeeeb3f78be1841bddf92c"
-"""Where their files are."""
+"""The addresses of their files."""
 
 
 def is_flashrag(path: Path) -> bool:

@@ -32,7 +32,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
-    """Passages with `id`, `title` and `text`. That ids are unique is checked by the index that is built of them.
+    """Passages with `id`, `title` and `text`. The index that is built of them checks that ids are unique.
 
     Raises:
         UserError: a line is not a passage, or there is none.

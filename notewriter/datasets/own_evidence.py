@@ -200,12 +200,12 @@ def _together(questions: Sequence[Question], evidence: Evidence, order: Sequence
 
 
 def as_asked(question: Question) -> str:
-    """The words of a question, by which two are the same one."""
+    """The words of a question, by which duplicates are recognised."""
     return " ".join(tokens(question.question))
 
 
 def _is_answered(question: Question, evidence: Evidence) -> bool:
-    """Whether a gold answer occurs; a yes or no is told by anything."""
+    """Whether a gold answer occurs; a yes or no needs no text."""
     return any(answer in evidence.answered or _spelled(answer) in (["yes"], ["no"]) for answer in question.answers)
 
 

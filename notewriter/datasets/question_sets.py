@@ -1,4 +1,4 @@
-"""Question sets: which of a benchmark's questions are used, as a list of ids or as the rule that chose them.
+"""Question sets: a selection of a benchmark's questions, as a list of ids or as the rule that chose them.
 
 Those of the papers are in `configs/question_sets/<benchmark>/`.
 """
@@ -21,7 +21,7 @@ NAMED = 5
 """Missing ids that an error names."""
 
 ID_KEYS = ("question_id", "_id", "id")
-"""Where JSON Lines of questions have their id; IRCoT's released files say `question_id`."""
+"""The keys of ids in JSON Lines of questions; IRCoT's released files have `question_id`."""
 
 
 class Draw(TypedDict):

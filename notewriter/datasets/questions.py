@@ -23,7 +23,7 @@ RETRIEVER = {
     "of": "retriever",
     "names": kinds_in,
 }
-"""What every command says of its options `index` and `retriever`."""
+"""The fields of the options `index` and `retriever`, the same in every command."""
 
 
 PATH = {"help": "the question file; default: the one that `notewriter fetch dataset` got"}
@@ -31,7 +31,7 @@ SPLIT = {
     "help": "which of the fetched files: dev, test, train, ...; default: the one that is evaluated",
     "effect": False,
 }
-"""What every command says of its options `path` and `split`."""
+"""The fields of the options `path` and `split`, the same in every command."""
 
 
 @dataclass(kw_only=True)

@@ -1,1 +1,1 @@
-"""What this machine is and whether it is ready: the command, its looks, and the probes that may hang or crash."""
+"""The check of a machine: the command, its findings, and the probes that may hang or crash."""

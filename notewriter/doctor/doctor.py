@@ -44,7 +44,7 @@ SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 @dataclass
 class DoctorArguments:
-    """What to look at beside the machine."""
+    """The options of `notewriter doctor`."""
 
     json: bool = field(default=False, metadata={"help": "print JSON, for a report of a problem"})
     folder: str = field(default="runs", metadata={"help": "a folder of runs, whose disk is checked"})
@@ -103,7 +103,7 @@ def torch_findings(found: Result, gpus: Sequence[GPU], uses_gpus: bool) -> list[
 
 
 def vllm_finding(found: Result, uses_gpus: bool) -> Finding:
-    """VLLM, and whether it would serve where it should."""
+    """vLLM, and whether it would serve on the right device."""
     if error := found.get("error"):
         missing = "No module named 'vllm'" in error
         return Finding("vLLM", "wrong", error, install("gpu" if uses_gpus else "cpu") if missing else "docs/install.md")

@@ -1,4 +1,4 @@
-"""What is known of a machine without importing anything heavy: its processor, memory, GPUs, driver, and packages."""
+"""A machine, without importing anything heavy: its processor, memory, GPUs, driver and packages."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ CUDA's release notes, table 3, without forward compatibility.
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at and found; `note` is worth knowing, `wrong` stops something that this machine is set up for.
+    """A finding of a check; `note` is worth knowing, `wrong` stops something that this machine is set up for.
 
     `remedy` is a command or what to do; empty where nothing is to be done.
     """
@@ -72,7 +72,7 @@ def memory() -> Finding:
 
 
 def gpu(found: GPU | None) -> Finding:
-    """A GPU, or that there is none."""
+    """The finding on a GPU, or on the lack of one."""
     if found is None:
         listed = "nvidia-smi lists none, or CUDA_VISIBLE_DEVICES hides it; everything runs on the CPU"
         return Finding("GPU", "note", listed)

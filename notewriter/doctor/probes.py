@@ -1,4 +1,4 @@
-"""Looks that import what may be broken, or wait for a disk: each in a process of its own.
+"""Probes that import packages which may be broken, or wait for a disk: each in a process of its own.
 
     python -m notewriter.doctor.probes NAME [ARGUMENT]
 
@@ -28,7 +28,7 @@ PATIENCE_WITH_KILLED = 10.0
 
 
 def probe(name: str, patience: float, *arguments: str) -> Result:
-    """What a probe found; of one that fails, crashes or hangs, `error` and its last line or how it ended."""
+    """The result of a probe; if it fails, crashes or hangs, `error` with its last line or its end."""
     command = [sys.executable, "-m", "notewriter.doctor.probes", name, *arguments]
     with subprocess.Popen(
         command,

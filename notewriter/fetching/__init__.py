@@ -1,1 +1,1 @@
-"""Getting what others have published: benchmarks, corpora, ready-made indexes and models."""
+"""Downloads of published benchmarks, corpora, ready-made indexes and models."""

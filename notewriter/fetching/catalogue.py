@@ -1,4 +1,4 @@
-"""Everything that `notewriter fetch` knows by name, collected from where it is described."""
+"""Everything that `notewriter fetch` knows by name, collected from the modules that describe it."""
 
 from collections.abc import Callable
 
@@ -23,4 +23,4 @@ RELEASES: dict[str, Callable[[], dict[str, Release]]] = {
     "corpus": corpora,
     "index": lambda: INDEXES,
 }
-"""By kind; read when they are asked for, since other packages add datasets."""
+"""The releases by kind; read on demand, since other packages add datasets."""

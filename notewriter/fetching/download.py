@@ -1,4 +1,4 @@
-"""Downloading the files of a release: resumed after a kill, checked, and there only when all of them are."""
+"""Downloads of a release: resumed after a kill, checked, and visible only when all files are there."""
 
 import bz2
 import datetime
@@ -35,7 +35,7 @@ from notewriter.ground.releases import ORIGIN, File, Release, origin
 logger = logging.getLogger(__name__)
 
 DOWNLOADS = ".downloads"
-"""The folder of what is not complete yet, in the one that is being made."""
+"""The folder of incomplete files, in the folder that is being made."""
 
 OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 """Decompression by file ending; a file that is not an archive keeps the ending unless its name here lacks it."""
@@ -46,7 +46,7 @@ ATTEMPTS = 5
 _BY_HAND = "unpack it yourself, look at it, and give the file with --path"
 
 SLOW_AFTER, SLOWEST = 60.0, 60_000
-"""A connection on which fewer bytes than these arrive in so many seconds counts as broken."""
+"""Seconds, and the least bytes to arrive in them; a slower connection counts as broken."""
 
 SPARE = 1 << 28
 """Bytes that stay free on the disk."""
@@ -121,7 +121,7 @@ def fetch(
 
 
 def check_disk(folder: Path, to_do: Plan) -> None:
-    """Refuse what does not fit.
+    """Refuse a download that does not fit on the disk.
 
     Raises:
         UserError: the disk of a folder has too little room.
@@ -152,7 +152,7 @@ def size_text(size: float | None) -> str:
 
 
 def _keep(folder: Path, partial: Path) -> None:
-    """Let the new folder have what is in the one that it replaces, without copying it where the disk can."""
+    """Give the new folder the files of the one that it replaces, without copying them if the disk can."""
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         target = partial / path.relative_to(folder)
         if path.is_dir() or target.exists() or path.name == ORIGIN:
@@ -167,7 +167,7 @@ def _keep(folder: Path, partial: Path) -> None:
 def _get(
     file: File, parts: list[RemoteFile], partial: Path, rows: Callable[[Path], int] | None, offline: str, check: bool
 ) -> dict[str, Any]:
-    """Download, join or unpack, and check one file; returns what is recorded of it."""
+    """Download, join or unpack, and check one file; returns its record."""
     downloads = partial / DOWNLOADS
     downloads.mkdir(exist_ok=True)
     whole = _joined(file, parts, downloads, offline)
@@ -272,7 +272,7 @@ def _download(address: str, remote: RemoteFile, path: Path, offline: str) -> Pat
 
 
 def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -> None:
-    """Append to a file what it lacks of a remote one, or write it anew where the server has another one by now.
+    """Append the missing rest of a remote file, or write the file anew if the server has another one by now.
 
     Raises:
         httpx2.TransportError: the connection broke, or is too slow.
@@ -315,7 +315,7 @@ def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -
 
 
 def _is_rest(reply: httpx2.Response, remote: RemoteFile, there: int) -> bool:
-    """Whether a reply is what a file lacks after so many bytes: the same file's, and from there on."""
+    """Whether a reply is the rest of a file after its first bytes: of the same file, and from there on."""
     found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|\*)", reply.headers.get("Content-Range", ""))
     return (
         reply.status_code == httpx2.codes.PARTIAL_CONTENT
@@ -327,7 +327,7 @@ def _is_rest(reply: httpx2.Response, remote: RemoteFile, there: int) -> bool:
 
 
 def _unpack(whole: Path, file: File, target: Path) -> None:
-    """Put a downloaded file in its place: as it is, or what an archive has of it."""
+    """Put a downloaded file in its place: as it is, or taken from an archive."""
     address = file.addresses[0].partition("?")[0]
     if not _is_packed(file):
         os.replace(whole, target)
@@ -363,7 +363,7 @@ def _unpack(whole: Path, file: File, target: Path) -> None:
 
 
 def _is_packed(file: File) -> bool:
-    """Whether what is downloaded is an archive or compressed, and is not kept as it is."""
+    """Whether a download is an archive or compressed, and not kept as it is."""
     ending = Path(file.addresses[0].partition("?")[0]).suffix
     return bool(file.member) or (ending in OPENERS and not file.here.endswith(ending))
 
@@ -432,7 +432,7 @@ def _extract(address: str, member: str, members: Iterable[Member], into: Path) -
 
 
 def _copy(source: Any, target: Path) -> None:
-    """Write what a stream has into a file.
+    """Write the contents of a stream into a file.
 
     Raises:
         UserError: the disk has no room for it, as for what a small archive can stand for.

@@ -1,4 +1,4 @@
-"""`notewriter fetch`: get what others have published: benchmarks, corpora, ready-made indexes and models.
+"""`notewriter fetch`: get published benchmarks, corpora, ready-made indexes and models.
 
     notewriter fetch                                    all names with sizes and licences
     notewriter fetch dataset hotpotqa                   then `--dataset hotpotqa` needs no --path
@@ -8,7 +8,7 @@
     notewriter fetch pages --dataset frames ...         the pages of Wikipedia that a benchmark's questions name
     notewriter fetch recipe                             the recipes of this package, and copies of them
 
-A killed download goes on where it stopped. What is there is not fetched again.
+A killed download goes on where it stopped. Files that are there are not fetched again.
 """
 
 import logging
@@ -51,7 +51,7 @@ class FetchArguments:
 
 
 def main(argv: list[str]) -> None:
-    """Fetch one thing, or list what there is.
+    """Fetch one thing, or list everything.
 
     Raises:
         UserError: there is no such thing, or it cannot be fetched.

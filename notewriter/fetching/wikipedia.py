@@ -44,12 +44,12 @@ MAX_NAMED = 10
 """Missing pages that are named on the terminal."""
 
 BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")
-"""Errors of the API that pass, by the beginning of their code."""
+"""Temporary errors of the API, by the beginning of their code."""
 
 
 @dataclass
 class PagesArguments:
-    """Whose pages are downloaded, and into which file."""
+    """The questions whose pages are downloaded, and the file for them."""
 
     dataset: str = field(metadata={"help": "the benchmark: fanoutqa or frames", "names": names_in})
     output: str = field(metadata={"help": "the JSON Lines file to write; pages that it has are not downloaded again"})
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
 
 
 async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> dict[str, str]:
-    """Add the pages that a file lacks; returns those that the wiki does not have, and why.
+    """Add the pages that a file lacks; returns those that the wiki does not have, with the reasons.
 
     Until it has all that there are, the file ends in `.part`.
     """
@@ -126,7 +126,7 @@ def _query(page: str, revision: int | None) -> dict[str, str]:
 
 
 async def _ask(wiki: "openai.AsyncOpenAI", arguments: PagesArguments, query: dict[str, str]) -> dict[str, Any] | str:
-    """The parsed page, or why the wiki does not have it.
+    """The parsed page, or the reason why the wiki does not have it.
 
     Raises:
         UserError: no usable reply after all attempts, or the request is refused.

@@ -75,7 +75,7 @@ def stage_named(name: str) -> Stage:
 
 
 def check_index(method: Method, retriever: Sequence[object]) -> None:
-    """Check that a method that retrieves has something to search.
+    """Check that a method that retrieves has an index or a retriever.
 
     Raises:
         UserError: it has nothing.

@@ -13,7 +13,7 @@ MAX_HALVINGS = 6
 
 
 SPLIT_PAGES, SKIPPED_PARTS = "split_pages", "skipped_page_parts"
-"""Events: a page was read in parts, and a part was read by nobody."""
+"""Events: a page that was read in parts, and a part that no call could read."""
 
 
 async def take_notes(
@@ -52,7 +52,7 @@ async def take_notes(
 async def _read(
     rollout: Rollout, stage: Stage, query: str, passage: Passage, known: str, halvings: int = MAX_HALVINGS
 ) -> list[str]:
-    """The note on a page, or on each of the parts in which it had to be read; empty where there is none."""
+    """The note on a page, or on each of the parts in which it had to be read; empty if there is none."""
     try:
         note = parse_note(await rollout.generate(stage, query=query, passages=[passage], note=known))
     except RequestRefused:

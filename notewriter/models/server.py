@@ -53,7 +53,7 @@ DEFAULT_ENVIRONMENT = {
 """Environment variables of the server, unless the user sets them."""
 
 REPORTS = {"enable_prompt_tokens_details": True}
-"""vLLM's options that change a reply's report, not the reply: the number of its prompt's cached tokens."""
+"""vLLM's options that change the report on a reply, not the reply: the number of its prompt's cached tokens."""
 
 
 class Server:

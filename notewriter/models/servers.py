@@ -1,4 +1,4 @@
-"""The servers that a run asks for: those that are up already are found by what they serve, the others are started.
+"""The servers of a run: running ones are found by their contents, the others are started.
 
 Servers are known by their checkpoint's weights and name, vLLM's options, and their number (`Wanted.key`). Those of a
 lone run stop with it. Within `keep` they stay up for the next run that asks for the same ones, in this process:
@@ -100,7 +100,7 @@ class Servers:
         self.running: dict[str, Running] = {}
         """By `Wanted.key`."""
         self.by_name: dict[str, list[Server]] = {}
-        """By each name that is answered to; where several servers have the base of adapters, the first."""
+        """The servers by each name of a model; if several have the base of adapters, the first."""
         self._stack = contextlib.ExitStack()
 
     def start(
@@ -348,6 +348,6 @@ def _running_of_parent() -> dict[str, Running]:
 
 
 def _bypass_proxies(hosts: Iterable[str]) -> None:
-    """Let no proxy in the environment, common on clusters, get requests to these hosts, and with them the key."""
+    """Bypass proxies in the environment, common on clusters, for these hosts: a proxy would get the key."""
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     os.environ["no_proxy"] = ",".join(dict.fromkeys([*filter(None, exempt.split(",")), *sorted(hosts)]))

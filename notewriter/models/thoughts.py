@@ -1,4 +1,4 @@
-"""Thoughts within a model's replies, in the marks of the models of today: where they begin and end."""
+"""Thoughts within a model's replies, by the marks of today's models."""
 
 import re
 
@@ -14,7 +14,7 @@ _OPENING = re.compile(
     r"|(?-i:analysis|commentary)(?=(?-i:[A-Z]))|here(?:'s| is) my thought process:)",
     re.IGNORECASE,
 )
-"""What begins a thought at the start of a reply."""
+"""The marks that begin a thought at the start of a reply."""
 
 _CLOSING = re.compile(
     rf"</{_TAG}>|\[/THINK\]|\u25c1/think\u25b7"
@@ -23,7 +23,7 @@ _CLOSING = re.compile(
     r"|<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>|to=user<\|message\|>",
     re.IGNORECASE,
 )
-"""What ends a thought wherever it stands: the chat template may have begun it in the prompt."""
+"""The marks that end a thought anywhere: the chat template may have begun it in the prompt."""
 
 _CLOSING_IN_WORDS = re.compile(r"assistant(?:commentary.*)?final|here(?:'s| is) my response:", re.IGNORECASE)
 """Words that end a thought which one of `_OPENING` began."""
@@ -55,7 +55,7 @@ def ends_opened_thought(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """A reply without a reasoning model's thinking, in the marks of the models of today.
+    """A reply without a reasoning model's thinking, in the marks of today's models.
 
     If the chat template puts the beginning of the thought into the prompt, only its end appears.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LINES = ("Who built the mill?", "  It has  12,345 steps.\n\n\tWhen?", "ﬁrst, café é ２½…", "水车是谁建的？")
-"""Texts whose tokens are compared: spaces, digits, line ends, what NFC and NFKC change, and another script."""
+"""Texts whose tokens are compared: spaces, digits, line ends, characters that NFC and NFKC change, another script."""
 
 PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 """The names of classes that take tokenizer.json as it is begin with one of these."""

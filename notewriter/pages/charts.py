@@ -15,13 +15,13 @@ COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b",
     "#0b6b3a", "#b3261e",
 )  # fmt: skip
-"""Of series in turn; the first seven are Okabe and Ito's palette, which colour-blind readers can tell apart."""
+"""Colours of series in turn; the first seven are Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
 WIDTH = 680
-"""Of a chart, in SVG units."""
+"""The width of a chart in SVG units."""
 
 MAX_VALUE = 1e300
-"""The end of an axis; what lies further out is cut."""
+"""The end of an axis; points further out are cut."""
 
 ROW, LINE, CHARACTER = 18, 14, 7
 """Height of a row and of a line of text, and the width of a character, about."""

@@ -5,7 +5,7 @@ import re
 from typing import Literal
 
 Marked = list[tuple[str, bool]]
-"""Words in their order, and whether each is one that the other side has not."""
+"""Words in their order, and whether the other side lacks each."""
 
 Change = Literal["kept", "added", "dropped"]
 
@@ -13,7 +13,7 @@ MAX_STEPS = 3_000_000
 """Pairs of equal words that are looked at, half a second; texts that repeat themselves have billions."""
 
 UNCOMPARED = "not marked: the texts are too long, or repeat themselves too much, to compare them"
-"""What is said of the differences beyond `MAX_STEPS`."""
+"""The remark on texts whose differences take more than `MAX_STEPS`."""
 
 
 class TooAlike(Exception):
@@ -21,7 +21,7 @@ class TooAlike(Exception):
 
 
 def marked_differences(one: str, other: str) -> tuple[Marked, Marked]:
-    """Both texts as words with the space after them, those marked that the other has not in their order.
+    """Both texts as words with the space after them; words that the other text lacks, in order, are marked.
 
     Raises:
         TooAlike: the comparison would take more than `MAX_STEPS`.
@@ -60,7 +60,7 @@ def _pieces(text: str) -> list[str]:
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """The library's, which looks at each pair of equal words in a range, range by range; here they are counted."""
+    """The library's matcher, which compares equal words pair by pair; here the pairs are counted."""
 
     a: list[str]
     b2j: dict[str, list[int]]
@@ -73,7 +73,7 @@ class _Matcher(difflib.SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        """The library's.
+        """The library's search, with a limit of steps.
 
         Raises:
             TooAlike: it would take too long.

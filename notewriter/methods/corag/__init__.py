@@ -16,7 +16,7 @@ PENALTY = Stage("corag/penalty", "answer", scored=True)
 ANSWER = Stage("corag/answer", "answer", "answer", calls=1, temperature=0.0, max_tokens=128)
 
 NOTHING_FOUND = "No relevant information found"
-"""What a sub-answer says when the passages do not help; its likelihood is a chain's penalty."""
+"""The sub-answer for passages that do not help; its likelihood is a chain's penalty."""
 
 Strategy = Literal["greedy", "best_of_n", "tree_search"]
 

@@ -155,7 +155,7 @@ def _paragraphs(reply: str) -> list[str]:
 
 
 def _update(kept: list[str], actions: object, paragraphs: list[str], rollout: Rollout) -> None:
-    """Carry out the aggregator's actions on what is kept; those that name no paragraph are counted and left out."""
+    """Carry out the aggregator's actions on the kept paragraphs; those that name none are counted and left out."""
     for action in actions if isinstance(actions, list) else []:
         if (add := _ADD.fullmatch(str(action).strip())) and 1 <= int(add[1]) <= len(paragraphs):
             kept.append(paragraphs[int(add[1]) - 1])

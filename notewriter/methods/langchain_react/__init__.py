@@ -18,7 +18,7 @@ _INPUT = re.compile(r"Action\s*(?:\d+\s*)?Input\s*(?:\d+\s*)?:")
 
 
 class _Step(NamedTuple):
-    """A parsed reply: a final answer, or the tool to call and its input, or else what is wrong with the format."""
+    """A parsed reply: a final answer, or the tool to call and its input, or the fault of its format."""
 
     answer: str | None = None
     tool: str = ""

@@ -13,11 +13,11 @@ ACTIONS = {"search": "query", "finish": "answer"}
 """The functions a step can call, with their parameters (section 3.1)."""
 
 RETRIES = 20
-"""How many replies without a readable action are drawn again in one chain (the authors' code)."""
+"""The replies without a readable action that are drawn again in one chain (the authors' code)."""
 
 
 RELEASED_STOPS = ("<|user|>", "<|observation|>", "<|assistant|>")
-"""What ends a step of the released checkpoints (the authors' code): the marks of GLM-4's chat template."""
+"""The end of a step of the released checkpoints (the authors' code): the marks of GLM-4's chat template."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ REASON_IN_DOCUMENTS = Stage("search_o1/reason_in_documents", "notes", "note")
 ANSWER = Stage("search_o1/answer", "answer", "answer")
 
 LAST_STEPS = 3
-"""How many steps before a search Reason-in-Documents sees in any case (the authors' code)."""
+"""The steps before a search that Reason-in-Documents always sees (the authors' code)."""
 
 
 async def search_o1(

@@ -83,7 +83,7 @@ def continued(text: str) -> list[Message]:
 
 
 def with_documents(written: str, tag: str, passages: Sequence[Passage]) -> str:
-    """A search and what it found; `tag` ends the search, and the server leaves it out, since it stops there."""
+    """A search and the passages found; `tag` ends the search, and the server leaves it out, since it stops there."""
     return f"{written.removesuffix(tag)}{tag}\n\n<information>{as_documents(passages)}</information>\n\n"
 
 
