@@ -18,7 +18,7 @@ COMMANDS = {
         "notewriter.experiments.quickstart",
         "the whole pipeline on a generated world, on this machine's CPU or GPU",
     ),
-    "doctor": ("notewriter.doctor.doctor", "say what this machine is, and what is missing or wrong"),
+    "doctor": ("notewriter.doctor.doctor", "check this machine, with a remedy for each fault"),
     "pipeline": (
         "notewriter.experiments.pipeline",
         "run a pipeline file, here or on a Slurm cluster",
@@ -37,7 +37,7 @@ COMMANDS = {
     "chains": ("notewriter.data.build_chains", "roll out a reasoning teacher and keep its chains for SFT (ReaRAG)"),
     "inspect": ("notewriter.data.viewer", "write an HTML page to browse pairs and chains"),
     "overlap": ("notewriter.data.overlap", "check that finished training data shares no question with evaluations"),
-    "preflight": ("notewriter.training.preflight", "check what a training run would train on and what it needs"),
+    "preflight": ("notewriter.training.preflight", "check the data of a training run, and estimate its needs"),
     "train": ("notewriter.training.train", "train a model with DPO, KTO or SFT, on any number of GPUs and machines"),
     "merge": ("notewriter.training.merge", "merge a trained LoRA adapter into its base model for serving"),
     "ask": ("notewriter.evaluation.ask", "answer one question in the terminal, step by step"),
@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "report": (
         "notewriter.results.report",
-        "write an HTML report on runs, and on what their notes are worth",
+        "write an HTML report on runs, and on the worth of their notes",
     ),
     "app": (
         "notewriter.app.app",
@@ -96,16 +96,16 @@ PARTS: dict[str, dict[str, str | None]] = {
 FIRST = f"""\
 notewriter {__version__}: train local models to write notes for retrieval-augmented question answering
 
-  notewriter doctor            what this machine is, and what is missing or wrong
+  notewriter doctor            the state of this machine, with a remedy for each fault
   notewriter quickstart        the whole pipeline on a generated world, in minutes, with a report
 
 On documents of your own:
-  notewriter pipeline pipelines/own    asks for them, says what it takes, trains, says whether it helped
-  notewriter pairs --help      preference pairs; --dry_run true says what they would cost
+  notewriter pipeline pipelines/own    asks for them, prints its estimate, trains, and tells whether it helped
+  notewriter pairs --help      preference pairs; --dry_run true estimates their cost
   notewriter fetch recipe      configurations for --config
-  notewriter --help            all commands, in the order in which they are used
+  notewriter --help            all commands, in the order of their use
 """
-"""What to do first, for whoever gives no command."""
+"""The first steps, for a call without a command."""
 
 
 def main() -> None:

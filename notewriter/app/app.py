@@ -2,7 +2,7 @@
 
 It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
 what is judged, the options of `notewriter ask` who answers, `--beside` a second one for comparison, and `--watch` the
-runs that are watched. `notewriter app labels` measures judges by what people answered.
+runs that are watched. `notewriter app labels` measures judges by people's answers.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
     """Serve the page until interrupted.
 
     Raises:
-        UserError: the extra `serve` is not installed, the port is in use, or what is to be shown cannot be used.
+        UserError: the extra `serve` is not installed, the port is in use, or the inputs of the page cannot be used.
     """
     page, by_hand, draw, arguments, models = parse(
         [AppArguments, ByHandArguments, SampleArguments, AskArguments, ModelArguments],

@@ -184,9 +184,9 @@ async def events(
 ) -> AsyncIterator[Event]:
     """The events of an answer: one for each step as it is finished, then the answer or the error.
 
-    While no step is finished an event says every `QUIET` seconds what is waited for. The rollout ends where nobody
-    reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing says which method or
-    model it is.
+    While no step is finished, an event names every `QUIET` seconds what the answer waits for. The rollout ends where
+    nobody reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing says which method
+    or model it is.
     """
     queue: asyncio.Queue[tuple[Step, Sequence[Passage]] | None] = asyncio.Queue()
     notes: list[str] = []

@@ -50,7 +50,7 @@ class Watched:
         title: its name.
         state: how far it is.
         folder: where it works; None where that is unknown or does not exist yet.
-        facts: what it has made, its scores and its costs, in words.
+        facts: its results, scores and costs, in words.
         charts: the names of its charts.
     """
 

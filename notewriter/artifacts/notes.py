@@ -44,7 +44,7 @@ class Notes(NamedTuple):
     Attributes:
         rows: the notes, those of one question together.
         scores: the scores of each row by name, a row without one left out.
-        sections: what a page says of the run folders, by heading, in Markdown.
+        sections: a page's sections on the run folders, by heading, in Markdown.
     """
 
     rows: Sequence[Note]

@@ -92,12 +92,12 @@ def build(
     """Roll out the questions in the run folder, new or resumed, and write the dataset; a dry run only estimates this.
 
     Args:
-        contents: what the dataset is made of.
+        contents: the contents of the dataset.
         settings: what `read_settings` returned.
         parts: the parts of the retriever.
         selection: the questions.
         roll_out: rolls out a question; returns its record.
-        description: what the progress bar says.
+        description: the label of the progress bar.
         begin: given the journal, what rolls out the questions that are left; default: `roll_out`.
 
     Raises:

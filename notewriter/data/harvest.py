@@ -27,10 +27,10 @@ class Prompt(NamedTuple):
 
     Args:
         stage: the stage.
-        messages: what the model is sent.
+        messages: the prompt as messages.
         sampling: how it replies at inference.
         sample: the number of the draw of this prompt.
-        variables: those that the prompt was filled with.
+        variables: the variables of the prompt.
     """
 
     stage: Stage

@@ -33,7 +33,7 @@ from notewriter.ground.records import Question
 
 @dataclass
 class OverlapArguments:
-    """The data, and what it is evaluated on."""
+    """The data, and its evaluation questions."""
 
     data: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders that pairs, chains or gold wrote; their question files must be there"}

@@ -176,7 +176,7 @@ def _check_gold(names: Sequence[str]) -> None:
 
 
 def check_models(recipe: Recipe, models: ModelArguments) -> None:
-    """Check that the models can play what the judges ask of them.
+    """Check that the models can play the roles that the judges need.
 
     Raises:
         UserError: a control plays the role of a stage and is alone there, a judge needs a model of its own, or several

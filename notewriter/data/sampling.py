@@ -28,7 +28,7 @@ from notewriter.rollouts.rollout import MethodEnded, Rollout, reply_of
 class Candidate:
     """A reply to a prompt: drawn from the model, or `written` from the gold evidence or by a control.
 
-    `text` is what the reply says, another text at extractive stages alone: rows have the reply, judges read the text.
+    `text` is the reply's meaning, another text at extractive stages alone: rows have the reply, judges read the text.
     """
 
     text: str

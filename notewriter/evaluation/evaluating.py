@@ -72,8 +72,8 @@ class EvaluateArguments(QuestionArguments):
     controls: bool = field(
         default=False,
         metadata={
-            "help": "also score notes without a model (sentences of the passages that the run found, at as many words "
-            "as its notes) and, where a third of the questions is yes or no, constant answers; no model is called",
+            "help": "also score notes without a model: sentences of the passages that the run found, at as many words "
+            "as its notes. Where a third of the questions is yes or no, score constant answers too. No model is called",
             "effect": False,
         },
     )
@@ -91,7 +91,7 @@ class Evaluation:
     Args:
         arguments: with the defaults that follow from the benchmark.
         models: the models.
-        costs: what they cost, and how much may be spent.
+        costs: the prices of its calls, and its budget.
         method: the method.
         family: the metric family.
         parts: the parts of the retriever.
@@ -125,8 +125,8 @@ def evaluate(**options: Any) -> Metrics:
             method, dataset or metric family of another package or file is named as on the command line.
 
     Raises:
-        UserError: an option is unknown, missing or out of bounds, an input is missing, malformed or contradicts another
-            one, the folder contains another run, a server or an endpoint fails, or all questions ended in an error.
+        UserError: an option is unknown, missing or out of bounds; an input is missing, malformed or contradicts another
+            one; the folder contains another run; a server or an endpoint fails; all questions ended in an error.
     """
     arguments, models, costs, resume = from_keywords([*OPTIONS, ResumeArguments], options)
     return run(checked(arguments, models, costs), resume)

@@ -5,7 +5,7 @@
 NotesWriting). `chain`: efficiency, redundancy and coherence of thoughts, actions and observations from 0 to 5, where 5
 is always best (chain_efficiency, ...). `density`: the share of the note, or of the passages for methods without notes,
 that is evidence (knowledge_density). The scores are added to the run's, for compare and report; unreadable replies are
-counted by reason and left out of the means. `judged/costs.json` says what judging cost: tokens, seconds and, at given
+counted by reason and left out of the means. `judged/costs.json` has the costs of judging: tokens, seconds and, at given
 prices, money.
 """
 

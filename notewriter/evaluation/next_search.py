@@ -103,7 +103,7 @@ async def scores_of(
     """The `next_search_scores` of notes: question id -> metric -> value.
 
     Args:
-        noted: the notes with what they were written from. An empty note searches with the question alone.
+        noted: the notes with their passages. An empty note searches with the question alone.
         retriever: the open chain that is searched, as by the run that the passages are of, or one over more passages.
         k: how many further passages are retrieved.
         words: how many words of each note go into the query; None for all.

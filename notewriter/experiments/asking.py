@@ -30,7 +30,7 @@ def asked(path: Path, output_dir: str | None, ask: Ask, say: Callable[[str], obj
         path: the pipeline file.
         output_dir: the folder in place of the file's.
         ask: asks for a line; an empty one takes what stands in brackets.
-        say: shows a line of what the pipeline takes.
+        say: shows a line of the pipeline's estimate.
 
     Returns:
         The pipeline of the written file, which includes the one that is asked for; None where it is not to be run.

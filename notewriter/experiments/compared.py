@@ -18,7 +18,7 @@ class Primary:
     Attributes:
         metric: the score.
         compare: two cells, of which the first may be `BEST`; the difference is the second minus the first.
-        sets: the sets of which each is a test; default: all but `chosen_on`.
+        sets: the sets, a test on each; default: all but `chosen_on`.
     """
 
     metric: Text
@@ -32,7 +32,7 @@ class Compared:
 
     Attributes:
         title: the heading of the page.
-        text: what the experiment asks and how, in Markdown.
+        text: the question and the setting of the experiment, in Markdown.
         sets: name -> what tables call it; `set` in a cell's path is the name.
         cells: what tables call it -> the path of its evaluation runs, with `set`, and `seed` if it has seeds.
         metrics: the scores that are shown and compared; `note_fact_recall` always with `note_words`, which explain it.
@@ -40,10 +40,10 @@ class Compared:
         seeds: the values of `seed`.
         pairs: what tables call a set of pairs -> its folder, for yields, shortcuts and agreement.
         primary: the tests that the experiment was made for; all else is exploratory.
-        controls: the cells whose notes no model wrote, of which a primary test may name the best.
+        controls: the cells with notes without a model; a primary test may name the best of them.
         chosen_on: the set on which the best control is chosen, in each score by itself.
         against: the scores in which every cell is set against the best control; default: those of such primary tests.
-        curves: what a plot of the first score calls a curve -> its points, each a number and the cell with it.
+        curves: label of a curve in a plot of the first score -> its points, each a number and the cell with it.
         notes: cells whose notes are shown: facts over their first words in a plot, and those of a few questions.
     """
 

@@ -6,7 +6,7 @@
     notewriter pipeline experiments/worth --at_once 8
     notewriter pipeline pipelines/own
 
-In a terminal the last one asks for what it needs, says what that takes, and writes the file that it then runs. Run
+In a terminal the last one asks for its inputs, prints its estimate, and writes the file that it then runs. Run
 again, a pipeline resumes. On Slurm it submits only the runs that have no result and no job in the queue.
 """
 

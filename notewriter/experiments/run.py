@@ -93,7 +93,7 @@ class PipelineRun:
         after: titles of the runs that must have succeeded before; default: the preceding run.
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
-        needs: what it needs of a cluster.
+        needs: its needs on a cluster.
         in_dry_run: whether a dry run does it, to count from what it leaves what the others take: it calls no model and
             takes seconds (`notewriter.experiments.forecast`).
         while_rising: the rule under which it is needed, of rounds that end early (`notewriter.experiments.rising`).

@@ -175,7 +175,7 @@ def faults_of(whose: Callable[[], str], function: Callable[..., Any], *others: t
     Of the errors of tasks in a group, the first one counts. A fault of Notewriter's own passes with its traceback.
 
     Args:
-        whose: gives what the error begins with.
+        whose: gives the beginning of the error.
         function: the function that the block calls.
         others: errors that are not its fault.
 
@@ -221,7 +221,7 @@ def is_place(name: str) -> bool:
 def load(place: str) -> Any:
     """The object at `package.module:object` or `path/to/file.py:object`, imported once; from here on it has this name.
 
-    Imports, and so runs, what is there: only for places that a user wrote.
+    Imports, and so runs, the code there: only for places that a user wrote.
 
     Raises:
         UserError: the file or module is missing or cannot be imported, or has no such object.

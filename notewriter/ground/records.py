@@ -63,7 +63,7 @@ class Sampling:
     are among the 20 most likely.
 
     `raw` sends the messages' texts, joined, as one text without the model's chat template, and keeps special tokens in
-    the reply. `continues` says that the reply is a part of one text, which further calls go on with
+    the reply. `continues` marks the reply as a part of one text, which further calls go on with
     (`notewriter.models.continuation`). `score_from` scores instead of asking: the last message, of the assistant, is a
     reply that is continued, and the log-probabilities are those of the prompt's tokens from that index on; a negative
     one counts from its end.

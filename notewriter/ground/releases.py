@@ -1,6 +1,6 @@
 """The releases of others: their files with addresses and known properties, and the place of fetched ones here.
 
-A benchmark, a corpus and a ready-made index each say so beside their loader; `notewriter fetch` reads it.
+Each benchmark, corpus and ready-made index declares its release beside its loader, for `notewriter fetch`.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ class File:
 
     Args:
         address: `hf://datasets/OWNER/NAME@REVISION/PATH` or `https://HOST/PATH`; several are parts, joined in order.
-        name: what it is called here, with `/` below folders; by default the last part of its address.
+        name: its name here, with `/` below folders; by default the last part of its address.
         split: the questions in it, such as `dev`; empty for what every split needs.
         member: of an archive, the file or folder inside it that is kept, without the folders above.
         size: bytes of the file that is downloaded, or of its parts together.
         about: the same as its page rounds it, where the exact number is not known.
-        sha256: of the file that is downloaded; of parts, of what they make.
+        sha256: of the downloaded file; of parts, of their whole.
         rows: the number of questions.
         unverified: what about it could not be looked up at its source.
     """
@@ -64,13 +64,13 @@ class File:
 class Release:
     """Files that were published together, and that lie in one folder here.
 
-    As a text it is what cards and help say of it: where it is, and the names of its files.
+    Its text, for cards and help, has its address and the names of its files.
 
     Args:
         name: of its folder; two that need the same files share one release.
         page: where people find it, without `https://`.
         licence: the Hub's identifier of its licence, or a few words.
-        files: what is fetched; of those with a split the one first that is evaluated.
+        files: the files to fetch; of those with a split, the evaluated one first.
         note: more about it, for people.
     """
 

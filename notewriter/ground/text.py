@@ -207,5 +207,5 @@ def places_of(parts: Sequence[str], texts: Sequence[str]) -> list[int]:
 
 
 def is_yes_no(answers: Sequence[str]) -> bool:
-    """Whether the first gold answer is yes or no, which stands in no passage and is likely whatever a note says."""
+    """Whether the first gold answer is yes or no: no passage has it, and it is likely whatever the note."""
     return bool(answers) and normalise(answers[0]) in {"yes", "no"}

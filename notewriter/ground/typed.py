@@ -1,7 +1,7 @@
 """Reading plain data that others wrote, or that may be damaged, by type annotations: checked whole or refused.
 
-pydantic-core checks and builds; an error says the place, what stands there and what is wanted. pydantic's own schemas
-would read nan and bytes where `Any` is wanted, make a float of an int, and say neither the place nor the value.
+pydantic-core checks and builds; an error names the place, the value there and the wanted type. pydantic's own schemas
+would read nan and bytes where `Any` is wanted, make a float of an int, and name neither the place nor the value.
 """
 
 import functools
@@ -51,7 +51,7 @@ def read(value: object, kind: type[T], place: str, remedy: str = "fix the value"
     numbers must be finite.
 
     Raises:
-        UserError: the value does not match; names the place, the key, what was found and what is wanted.
+        UserError: the value does not match; names the place, the key, the value found and the wanted type.
     """
     annotation: Any = kind
     try:

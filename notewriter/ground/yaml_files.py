@@ -41,7 +41,7 @@ def read_mapping(
     Args:
         path: the file.
         remedy: what to do if it cannot be read.
-        hints: the types of its keys, by which words are read that YAML would change; None leaves them to YAML.
+        hints: the types of its keys, for words that YAML would change; None leaves them to YAML.
 
     Raises:
         UserError: the file cannot be read (ends with `remedy`), is not a YAML mapping, repeats a key, or has a word
@@ -145,7 +145,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _meaning(node: yaml.ScalarNode, hint: Any, what: str) -> tuple[str, str]:
-    """The tag and the text that say what a plain word means, which YAML changes, where its type is `hint`."""
+    """The tag and the text of the meaning of a plain word that YAML changes, where its type is `hint`."""
     names = [name for part in (hint, *get_args(hint)) if isinstance(part, type) for name in choices_of(part)]
     known = Literal[tuple(names)] if names else hint
     for kind, value in _readings(node.value):

@@ -258,7 +258,7 @@ class Batches(httpx2.AsyncBaseTransport):
 
     @contextlib.asynccontextmanager
     async def _failing(self, keys: set[str]) -> AsyncIterator[None]:
-        """Let the calls that wait for a batch fail with whatever ends the block."""
+        """Let the calls that wait for a batch fail with the error that ends the block."""
         try:
             yield
         except Exception as error:

@@ -303,7 +303,7 @@ def _ambiguity(path: Path) -> str:
     try:
         settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
         is_tied = settings.get("tie_word_embeddings") is True and _heads_differ(path)
-    # Whoever loads the model says what is wrong with such files.
+    # The loading of the model reports the fault of such files.
     except (OSError, ValueError, AttributeError, struct.error):
         return ""
     if is_tied:

@@ -68,7 +68,7 @@ MOST_OPENINGS = 1024
 """So many prompts of texts that are being continued are kept; each is asked for again when it is needed."""
 
 TRIAL = "Reply with one word: yes"
-"""A prompt by which it is seen whether an endpoint takes requests, and how its replies begin."""
+"""A prompt that shows whether an endpoint takes requests, and how its replies begin."""
 
 TRIAL_TOKENS = 1024
 """The least room for its reply where it is to be seen whether that ends a thought which the chat template began."""
@@ -322,7 +322,7 @@ class Client:
         return None
 
     async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
-        """Ask for a word, so that what the endpoint refuses is known before other calls are paid.
+        """Ask for a word, so that refusals are known before other calls are paid.
 
         Nothing is sent to servers that take all parameters, and in batches, which would take a day. Like any reply it
         is in the cache, so that a run which resumes does not ask again.

@@ -94,7 +94,7 @@ _CALLS = (
 )  # fmt: skip
 
 ROUNDING, IMPOSSIBLE = 0.01, -9999.0
-"""The greatest log-probability that is taken for 0, and the least, by which vLLM writes that of the impossible."""
+"""The greatest log-probability that is taken for 0, and the least: vLLM's for the impossible."""
 
 
 class NoAnswer(Exception):
@@ -337,7 +337,7 @@ _Scored = tuple[list[tuple[str, float]] | None, list[dict[str, float]] | None]
 
 
 def _scored(reply: Any, sampling: Sampling) -> _Scored:
-    """Tokens with their log-probabilities, and the alternatives at each position; None for what the server lacks."""
+    """Tokens with their log-probabilities, and the alternatives at each position; None for missing ones."""
     logprobs = reply.choices[0].logprobs
     if sampling.raw:
         pairs = list(zip(logprobs.tokens, logprobs.token_logprobs, strict=True))

@@ -1,4 +1,4 @@
-"""A text that a model writes over several calls: each prompt is the one before, to the letter, and what was added.
+"""A text that a model writes over several calls: each prompt is the one before, to the letter, and the text added.
 
 Chat templates do not give an assistant's message back as it was written: they put an empty thought before it, leave out
 its opening mark, or cut white space at its end. So the text goes on as a raw prompt, behind what the server made of the

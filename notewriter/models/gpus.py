@@ -22,7 +22,7 @@ class GPU:
 
 
 def visible_gpus() -> list[GPU]:
-    """The GPUs that programs see: those that `nvidia-smi` lists and CUDA_VISIBLE_DEVICES, if it is set, names."""
+    """The GPUs that programs see: those of `nvidia-smi`, limited to CUDA_VISIBLE_DEVICES if it is set."""
     query = ["nvidia-smi", f"--query-gpu={','.join(COLUMNS)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=PATIENCE, check=True)

@@ -65,7 +65,7 @@ def own_devices(models: Sequence[Replicated]) -> bool:
     """Whether each server of these models gets devices of its own.
 
     A lone server chooses its devices itself. So do the servers of several models where there are fewer devices than
-    that; each takes the share of the memory that `gpu_memory_utilization` says.
+    that; each takes the share of the memory given by `gpu_memory_utilization`.
     """
     if any(replicas > 1 for _, replicas in models) or job_nodes():
         return True

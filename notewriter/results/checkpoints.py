@@ -10,7 +10,7 @@ from notewriter.pages.charts import Dot, Panel, panels
 from notewriter.training.publishing.curves import newest_log, points
 
 LOGGED = {"Loss": ("loss", "eval_loss"), "Reward margin": ("rewards/margins", "eval_rewards/margins")}
-"""A panel below the score -> what the trainer logs for it, in training and in evaluation."""
+"""A panel below the score -> the trainer's logged keys for it, in training and in evaluation."""
 
 
 def curves(folder: Path) -> str:
@@ -24,7 +24,7 @@ def curves(folder: Path) -> str:
 
 
 def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
-    """Score, loss and reward margin against steps, as an SVG file; a panel of which nothing was logged is left out."""
+    """Score, loss and reward margin against steps, as an SVG file; a panel without logged values is left out."""
     dots = [
         Dot(
             "",

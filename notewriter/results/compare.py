@@ -147,7 +147,7 @@ def compare_measures(before: Sequence[ByQuestion], after: Sequence[ByQuestion], 
 
 
 def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:
-    """A metric on two sides of runs, on the questions of which all have it; None if there is none."""
+    """A metric on two sides of runs, on the questions for which all have it; None if there is none."""
     shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
     sides = ([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
     return compare_scores(*sides) if shared else None

@@ -42,7 +42,7 @@ REPLACED = names_of(*OPTIONS, of="questions") | SEARCHED
 
 QUESTION_WORDS = 20
 SOME_QUESTIONS = 1_000
-"""The questions of a set of which nobody states the number."""
+"""The assumed number of questions of a set without a published number."""
 
 MANY = 1_000
 ALL_WORDS = 40_000
@@ -196,7 +196,7 @@ def _cost(table: PaperTable, cell: Evaluated, dry: DryRunArguments, rehearsed: t
 
 
 def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:
-    """The costs as a table: a row a cell, and the sum; its caption says what was assumed."""
+    """The costs as a table: a row a cell, and the sum; its caption has the assumptions."""
     sums = [sum(values) for values in zip(*(astuple(cost)[1:] for cost in costs), strict=True)]
     hours = sum(cost.gpu_hours for cost in costs) / gpus
     caption = (

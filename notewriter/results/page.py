@@ -30,7 +30,7 @@ class Section:
     Attributes:
         id: its place on the page.
         title: its heading; empty for parts that belong to no heading.
-        parts: what is in it; a section without parts is left out.
+        parts: its contents; a section without parts is left out.
         beside: whether its tables and plots stand side by side where the page is wide.
         as_text: whether it is in Markdown and LaTeX too.
         texts: how many of the first columns of its tables are text.

@@ -87,7 +87,7 @@ class Evaluated(Cell):
         options: of the evaluation, without `output_dir`.
         plays: the model, for estimates.
         judge: the judge; None where nothing is judged.
-        searched: what the cell should search; None where it searches nothing or that is not stated.
+        searched: the index that the cell should search; None if it searches none or none is stated.
         lacks: why it cannot run; empty where it can.
     """
 
@@ -317,7 +317,7 @@ def read_table(
     indexes = {filled(name, variables, f"{path}: indexes: {name}"): index for name, index in file.indexes.items()}
     substitutes = replace(substitutes, options=_usable("--options", substitutes.options))
     table = PaperTable(path, file, variables, substitutes, output, indexes)
-    # Read now, so that what is wrong with them is told before anything is done.
+    # Read now, so that their faults are reported before anything is done.
     _ = table.cells
     return table
 

@@ -108,7 +108,7 @@ def write_report(
         folders: of runs, of evaluated checkpoints, of evaluated chains of retrievers.
         output: the file.
         max_megabytes: the size of the page, in millions of characters.
-        worth: whether and how it is measured what the notes are worth.
+        worth: the options for the worth of notes.
         models: the reader of the notes, if they name one.
 
     Returns:
@@ -145,7 +145,7 @@ def write_report(
 
 
 def _intro(runs: Sequence[Run]) -> list[str]:
-    """How to read the page, and what the scores and costs mean."""
+    """The guide to the page, with the meanings of scores and costs."""
     intro = ["Ranges are 95% bootstrap intervals over the questions."]
     if len(runs) > 1:
         intro[0] += (

@@ -32,7 +32,7 @@ class Run:
 
     Attributes:
         folder: its folder, which may be gone if it was published.
-        label: what a page calls it.
+        label: its name on a page.
         number: its place on a page, which decides its colour.
         published: its predictions by question id, of a run that is read from published notes; None: of its folder.
         scored_by: the metric family of a published run.

@@ -69,11 +69,11 @@ class EstimatedRun:
         title: its name.
         command: the words of its command.
         after: the titles of the steps that it needs.
-        result: the files by which it is known to be finished.
+        result: the files that mark it as finished.
         needs: CPUs, memory and GPUs.
         hours: with these; None where nothing is known.
-        downloads: what is downloaded -> its bytes; None where nobody states them.
-        disk: bytes that stay, beside what is downloaded.
+        downloads: download -> its bytes; None if they are not known.
+        disk: bytes that stay, beside the downloads.
         dollars: of models that are paid by the call.
     """
 

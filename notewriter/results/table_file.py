@@ -20,7 +20,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Model:
-    """A model by the name that the paper gives it: how it is reached, and what it costs.
+    """A model by its name in the paper: its address or checkpoint, and its prices.
 
     Args:
         options: `serve`, or `base_url` and `model`, and whatever else the evaluation of this model needs.
@@ -94,7 +94,7 @@ class TableIndex:
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """An encoder or a reranker, for estimates: its parameters in billions, and what is downloaded in gigabytes."""
+    """An encoder or a reranker, for estimates: its parameters in billions, and its download in gigabytes."""
 
     billions: float
     gigabytes: float
@@ -102,11 +102,11 @@ class EncoderSize:
 
 @dataclass(frozen=True)
 class TableJudge:
-    """The model that judges finished runs, and what it judges (`notewriter.evaluation.judgements`).
+    """The model that judges finished runs, and its judgements (`notewriter.evaluation.judgements`).
 
     Args:
         options: how it is reached and how it samples.
-        judgements: what it judges.
+        judgements: the names of its judgements.
         plays: the model, for estimates.
         name: its name where the table has a judge of its own; empty for the paper's.
     """
@@ -142,27 +142,27 @@ class TableFile:
     """A table's file and those that it includes.
 
     Args:
-        title: what the table shows.
+        title: the title of the table.
         paper: the paper's name in the published values; None for a table of no paper.
         columns: the benchmarks of all rows that name none.
         rows: products: `model`, `method`, `setting` and `columns`, each one name or a list, and `options`.
         benchmarks: name -> options, and `config`, the recipe with the paper's settings.
         models: name -> how the model is reached.
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
-        settings: name -> options; what a row changes.
+        settings: name -> options that a row changes.
         corpora: name -> how the corpus is made (`Corpus`).
         indexes: folder -> what it has (`TableIndex`); another corpus is marked in the table.
         encoders: hub id -> its size (`EncoderSize`).
         variables: name -> value; null for one that has to be given.
         place: the table or section of the paper that has the published values; None where the text has none.
-        metrics: what is shown; default: what the paper reports at `place`, or else the scores of the metric family.
+        metrics: the columns; default: the paper's at `place`, or else the scores of the metric family.
         judge: the judge; None where no table has judged scores.
         judge_model: which of `models` judges in its place; `{{ model }}` for the model of each cell.
-        judgements: what is judged.
+        judgements: the judgements of finished runs.
         by: what divides each cell into rows, which are the points of a curve: the number of documents a question needs.
         samples: how often each question is answered, with draws of its own.
         options: options of all cells.
-        note: what a reader of the table has to know.
+        note: a remark for readers of the table.
     """
 
     title: Text

@@ -54,7 +54,7 @@ def comparison_table(
 
     Args:
         caption: the table's.
-        rows: what a row is called, the score or cost, and its values on both sides.
+        rows: the label of a row, the score or cost, and its values on both sides.
         sides: what both sides are called.
     """
     lines = [
@@ -76,7 +76,7 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     Args:
         caption: the table's.
         against: of `against_controls` or `against_constants`, `corrected_scores`.
-        label: what the run is called.
+        label: the name of the run.
     """
     names = list(dict.fromkeys(name for comparison in against.values() for name in comparison))
     scores = [name for name in names if metric_named(name).better is not None]

@@ -1,6 +1,6 @@
 """Chains of retrievers: sources that are searched together and fused, and steps that restrict, reorder and drop.
 
-A configuration lists the parts under `retriever:`. Each part is a mapping with one key that says what it is:
+A configuration lists the parts under `retriever:`. Each part is a mapping, in which one key names its kind:
 
     retriever:
       - index: runs/index/wiki             # a source

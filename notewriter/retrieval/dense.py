@@ -92,8 +92,8 @@ def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *,
         options: the encoder and the structure.
 
     Raises:
-        UserError: there are no passages, an id occurs twice, the folder exists and is not an index, the encoder cannot
-            be loaded or returns vectors that are not finite, or the vectors of `options.vectors` are not those of the
+        UserError: there are no passages; an id occurs twice; the folder exists and is not an index; the encoder cannot
+            be loaded or returns vectors that are not finite; the vectors of `options.vectors` are not those of the
             passages.
     """
     model, settings = _describe(options, source)

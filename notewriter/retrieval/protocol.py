@@ -104,7 +104,7 @@ class Kind:
     """A kind of part.
 
     Args:
-        options: a dataclass with the part's keys. The field with the name of the kind says what is searched or used.
+        options: a dataclass with the part's keys. The field with the name of the kind has the place or model to use.
         open: opens a part with its options.
         identity: identifies the contents behind a part's path or address, None if they are unknown. May ask a server,
             so it is not for event loops.

@@ -205,7 +205,7 @@ def _read(body: bytes) -> RetrieveRequest:
     """The request in a body.
 
     Raises:
-        ValueError: it is not one, or exceeds a limit; says what to send.
+        ValueError: it is not one, or exceeds a limit; names the right form.
     """
     try:
         request: RetrieveRequest = json.loads(body)

@@ -112,7 +112,7 @@ class Vectors:
             raise UserError(f"{file}: is damaged (its vectors are not those of the passages); build the index again")
 
     def search(self, queries: Array, top_k: int, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Rows of the closest vectors, best first, (queries, at most top_k); -1 for what was not found.
+        """Rows of the closest vectors, best first, (queries, at most top_k); -1 for missing ones.
 
         A search within some rows, sorted, compares all of them.
         """

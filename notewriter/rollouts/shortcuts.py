@@ -71,7 +71,7 @@ class Feature:
         name: what it is called on the page.
         more: what the side does that is higher in it, for messages.
         value: its value; None where it does not exist.
-        content: whether it is about what the text says, and so no shortcut.
+        content: whether it is about the content of the text, and so no shortcut.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Training by DPO, KTO and SFT: its data, the forward passes, a run, what it will need, and publishing its result."""
+"""Training by DPO, KTO and SFT: its data, the forward passes, a run, the estimate of its needs, and publishing."""

@@ -1,4 +1,4 @@
-"""The file that accelerate launches with: its keys that change what is trained or saved, and what is done about each.
+"""The launch file of accelerate: its keys that change the training or the saved model, and the treatment of each.
 
 The file itself is checked where processes are started (`check_file`). accelerate hands its keys to them as environment
 variables, so that files of `accelerate config`, options of `accelerate launch` and our own profiles are one there
@@ -60,7 +60,7 @@ class Key:
         does: its treatment, in Markdown.
         variable: accelerate's environment variable for it; empty where `does` is all.
         refused: for a value of the variable, the remedy if it cannot be trained with, or empty.
-        wrong: for a whole file, what it says that cannot be trained with, and the remedy, or empty.
+        wrong: for a whole file, its setting that cannot be trained with, and the remedy, or empty.
     """
 
     name: str

@@ -30,8 +30,8 @@ BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(pag
 """Names of the optimizers of bitsandbytes."""
 
 PLACES = (
-    "A folder with train.parquet and (for evaluation) dev.parquet, one Parquet or JSON Lines file, any folder that "
-    "`datasets` reads, or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision and splits may be "
+    "A folder with train.parquet and (for evaluation) dev.parquet; one Parquet or JSON Lines file; any folder that "
+    "`datasets` reads; or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision and splits may be "
     "left out)"
 )
 """Where training data may be, for the help of its options."""
@@ -172,7 +172,7 @@ else:
 class BatchConfiguration(_TrainingArguments):
     """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
 
-    Unless the user says otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU that have
+    Unless the user chooses otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU that have
     units for it.
     """
 
@@ -180,8 +180,8 @@ class BatchConfiguration(_TrainingArguments):
         default=None,
         metadata={
             "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it. One "
-            "configuration then means the same training on one GPU and on eight, except with KTO, whose divergence "
-            "is of the rows that all processes score at once, and with aot, which sorts those of one process."
+            "configuration then means the same training on one GPU and on eight. Two losses differ: KTO's divergence "
+            "is of the rows that all processes score at once, and aot sorts those of one process."
         },
     )
     keep_weights: bool = field(

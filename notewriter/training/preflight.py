@@ -4,8 +4,8 @@
 
 takes the options of `notewriter train dpo` (with `data` instead of `pairs` those of `train sft`, with `--method kto`
 those of `train kto`) and runs everything up to the first step: reading, tokenising and checking every row. It shows the
-lengths by stage, the trained tokens of a few rows, and what the run will need. With --rows it reads no data and only
-says what a run over so many rows will need: computed, not measured, by the formulas of
+lengths by stage, the trained tokens of a few rows, and the needs of the run. With --rows it reads no data and only
+estimates a run over so many rows: computed, not measured, by the formulas of
 notewriter/training/cost/cost_model.py.
 """
 

@@ -1,6 +1,6 @@
 """Supervised fine-tuning on chains, prompts with completions, or the better side of pairs.
 
-ReaRAG's SFT (arXiv 2503.21729, equation 2): the loss is on what the assistant wrote, thoughts and actions; question,
+ReaRAG's SFT (arXiv 2503.21729, equation 2): the loss is on the assistant's words, thoughts and actions; question,
 instructions and observations are masked. The mask is found for any chat template by rendering each conversation up to
 each turn, as a server does.
 

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
         importlib.import_module(module).main(["--help"])
     file = profile(options.accelerate or default_profile())
     settings: dict[str, Any] = read_mapping(file)[1]
-    # What a file of one's own says of machines and processes is what `accelerate config` was told.
+    # A file of one's own has the machines and processes that `accelerate config` asked for.
     is_profile = file.resolve().parent == PROFILES
     of_profile = processes_of(settings, options.num_machines or 1) if is_profile else None
     processes = options.num_processes or of_profile or settings.get("num_processes")
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
         if allocator := find_library(ALLOCATOR):
             os.environ.setdefault("LD_PRELOAD", allocator)
         if not os.environ.get("OMP_NUM_THREADS"):
-            # What accelerate would take too, and say that it was not given.
+            # The number that accelerate would take too, with a warning.
             here = max(1, (processes or 1) // (options.num_machines or settings.get("num_machines") or 1))
             threads = max(1, (psutil.cpu_count(logical=False) or 1) // here)
             command += ["--num_cpu_threads_per_process", str(threads)]

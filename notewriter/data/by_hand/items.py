@@ -62,13 +62,13 @@ class Item:
     """Two texts to choose from.
 
     Args:
-        id: of the texts and what they answer, whoever labelled them.
+        id: of the texts and their prompt, whoever labelled them.
         question_id: the question.
         stage: the stage that wrote them, or `NOTE`.
         dataset: the benchmark; empty where it is unknown.
-        context: what a person reads first: the prompt, or the question with its gold answers.
+        context: the text that a person reads first: the prompt, or the question with its gold answers.
         question: the question's text; empty where the prompt does not have it after the word `Question:`.
-        texts: both, in an order that says nothing.
+        texts: both texts, in an order without meaning.
         preferred: automatic judge -> the index of the text that it preferred.
         pair: the row that the item was made from, or that notes of two runs make which answer the same prompt; None for
             other notes.

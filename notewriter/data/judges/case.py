@@ -120,7 +120,7 @@ class Case:
 
     Args:
         question: the question being rolled out.
-        kind: what the candidates are (`notewriter.rollouts.method.Kind`).
+        kind: the kind of the candidates (`notewriter.rollouts.method.Kind`).
         stage: the name of the stage that they are replies at, such as `deepnote/init_note`.
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.

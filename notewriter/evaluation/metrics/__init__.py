@@ -51,7 +51,7 @@ FAMILIES: Plugins[Family] = Plugins(
 
 
 def check_questions(family: str, questions: Iterable[Question]) -> None:
-    """Check that questions contain what a family scores against, before answers are paid for.
+    """Check that questions have the references of a family, before answers are paid for.
 
     Raises:
         UserError: no such family, or a question that lacks it.

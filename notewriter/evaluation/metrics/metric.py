@@ -14,7 +14,7 @@ class Metric:
     Args:
         name: its key in files.
         label: its name in tables and plots.
-        meaning: what it measures, in one sentence.
+        meaning: its meaning, in one sentence.
         better: which direction is better; None where neither is.
         decimals: how many are shown.
         share: whether its values lie in [0, 1], so that tables in percent multiply them by 100. False for counts.

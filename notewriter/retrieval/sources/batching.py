@@ -46,7 +46,7 @@ class Batching:
             call.cancel()
 
     async def _call(self) -> None:
-        """Search for what is waiting until nothing is."""
+        """Search for the waiting queries until none waits."""
         while self._waiting:
             first = self._waiting.popleft()
             batch = [first]

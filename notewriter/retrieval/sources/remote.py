@@ -72,7 +72,7 @@ class Remote(OpenSource):
         self._batches = Batching(self._send, MOST_QUERIES, IN_FLIGHT)
 
     async def check(self) -> None:
-        """Ask what the server is; one of another kind is asked for a passage.
+        """Ask the server for its identity; one of another kind is asked for a passage.
 
         Raises:
             UserError: it cannot be reached.

@@ -47,7 +47,7 @@ class Service:
         address: where requests go.
         place: the option that names it, for errors.
         options: how it is asked.
-        headers: what is sent with every request, given the key.
+        headers: the headers of every request, given the key.
 
     Raises:
         UserError: the address or the key is not usable.

@@ -31,7 +31,7 @@ Beside them, the largest of what each moment needs:
   weights under autocast takes 6 H more); with LoRA in float32 under autocast tokens x 8 intermediate (measured on an
   H200, docs/results/gpu.md: 8.7; probably the gradient of the last linear layer's input, in half precision from the
   frozen weights and from the adapter, whose is in float32 first); the layers that are gathered, 2 (5e8 + L) under
-  ZeRO-3 (what is used again within 1e9 parameters stays), 2 x 2 L under FSDP2; the gradients that are being reduced, 2
+  ZeRO-3 (weights used again within 1e9 parameters stay), 2 x 2 L under FSDP2; the gradients that are being reduced, 2
   x 5e8 twice under ZeRO-2 and, beside the bucket, once under ZeRO-3, 2 x 2 L under FSDP2
 - head: backward through TRL's fused head. The layers' inputs and the gathered layers as before; the head's gradient in
   float32 and in the weights' type; under FSDP2 the gathered head (ZeRO-3 has given it back by then); a tile of at most
@@ -228,7 +228,7 @@ def estimate(
 ) -> dict[str, Any]:
     """Bytes of each GPU by purpose, and tokens, steps, operations and hours of the run.
 
-    `half` says whether the run computes in bf16 or fp16 (`in_half_precision`). `peak` is a GPU's in TFLOPS if
+    `half`: whether the run computes in bf16 or fp16 (`in_half_precision`). `peak` is a GPU's in TFLOPS if
     `machine.gpu` is not set.
 
     Raises:

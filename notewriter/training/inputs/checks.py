@@ -189,7 +189,7 @@ def load(
         tokenizer: gets a token for padding, if it has none or one that is trained.
         stops: the tokens at which a server stops.
         training: has the limit on lengths, and the seed of the mix.
-        arguments: what becomes of long rows, and what is mixed in.
+        arguments: the treatment of long rows, and the mixed-in data.
 
     Raises:
         UserError: rows are too long, or as `check` and `check_pairs`.

@@ -208,7 +208,7 @@ _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 def _dialogue(text: str) -> list[Row] | None:
     """The turns of a text that begins with the mark of a user's and has one of the assistant's; None for others.
 
-    A last mark with nothing behind it is the beginning of what the model is to write.
+    A last mark with nothing behind it begins the model's reply.
 
     Raises:
         UserError: the speakers do not alternate.
@@ -317,7 +317,7 @@ def _decoded(value: Any, name: str) -> Any:
 
 
 def _given(row: Row) -> Row:
-    """The chat template's further arguments, `tools` and `variables`; refuses columns that change what is trained."""
+    """The chat template's further arguments, `tools` and `variables`; refuses columns that change the training."""
     for name in NOT_TEXT:
         if filled(row.get(name)):
             raise UserError(f"has the column {name}; {_ONLY_TEXT}")

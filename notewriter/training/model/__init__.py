@@ -1,1 +1,1 @@
-"""The model that is trained: its weights, its adapters, and what is changed of TRL and PEFT."""
+"""The trained model: its weights, its adapters, and the changed functions of TRL and PEFT."""

@@ -69,7 +69,7 @@ class Stored:
 
     Attributes:
         model: the base.
-        dtype: the type of its weights; None where its configuration does not say.
+        dtype: the type of its weights; None if its configuration names none.
     """
 
     model: Checkpoint

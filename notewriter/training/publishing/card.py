@@ -1,4 +1,4 @@
-"""The model card: how a checkpoint was trained and what it scores, from the records of its training and evaluations."""
+"""The model card: the training and the scores of a checkpoint, from the records of its runs."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
 
     Args:
         arguments: a checkpoint and its repository, and the scores and statistics that the card shows.
-        data: what is published with it.
+        data: the dataset published with it.
         plotted: whether its training curves are.
 
     Raises:

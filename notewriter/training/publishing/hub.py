@@ -77,7 +77,7 @@ def _upload(api: HfApi, repository: Upload, private: bool) -> str:
 
 @contextlib.contextmanager
 def _errors(api: HfApi, place: str) -> Iterator[None]:
-    """Turn what the hub's client raises into a one-line `UserError`, without the token."""
+    """Turn errors of the hub's client into a one-line `UserError`, without the token."""
     try:
         yield
     except HfHubHTTPError as error:

@@ -136,8 +136,8 @@ def check_text(text: str, place: str, home: str | None = HOME, named: bool = Tru
     """Raise a `UserError` that names the line of a secret or of a path that matches `home`; a secret is not shown.
 
     Args:
-        text: what is searched, as it stands and without marks of Markdown and HTML.
-        place: what the error calls it.
+        text: the text to search, as it stands and without marks of Markdown and HTML.
+        place: its name in the error.
         home: the pattern of a home folder's path; None searches for none.
         named: whether a name beside a value counts.
     """

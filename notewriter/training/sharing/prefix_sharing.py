@@ -373,7 +373,7 @@ class Layout:
 
     def with_prompts(self, states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """A row's keys or values, sequence by sequence: the prompt's and the completion's."""
-        # A slice would fill the whole of what it is cut from with zeros in the backward; a split does not.
+        # A slice would fill the whole tensor with zeros in the backward; a split does not.
         parts = iter(states.split_with_sizes([tokens for group in self.lengths for tokens in group], dim=2))
         groups = [[next(parts) for _ in group] for group in self.lengths]
         return [(prompt, completion) for prompt, *completions in groups for completion in completions]
