@@ -3,12 +3,12 @@
     notewriter cloze --path corpus.jsonl --output cloze.jsonl --questions 4000
     notewriter gold --dataset jsonl --path cloze.jsonl ...
 
-Few questions have gold evidence, and a small model learns from them where evidence tends to stand, not what it says. Of
-these there are as many as one likes: a question has some words of two sentences, as in the inverse cloze task (Lee et
-al., 2019), and those are its evidence. The sentences are of two passages, the first of which names the title of the
-second, or which have two words in common. Of a corpus whose passages are sections of documents (manuals), a question
-names the document and some words of one sentence, and its answer is another word of it. Nobody would ask such
-questions, but what they have to do with their evidence is what real ones have. The corpus is held in memory.
+Few questions have gold evidence, and from few a small model learns the usual place of evidence, not its relation to the
+question. Cloze questions can be made in any number: a question has some words of two sentences, as in the inverse cloze
+task (Lee et al., 2019), and these are its evidence. The sentences are of two passages: the first names the title of the
+second, or they have two words in common. If passages are sections of documents (manuals), a question names the document
+and some words of one sentence, and its answer is another word of it. Nobody would ask such questions, but they relate
+to their evidence as real ones do. The corpus is held in memory.
 """
 
 import random

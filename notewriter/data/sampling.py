@@ -216,7 +216,7 @@ class SamplingRollout(HarvestRollout):
     async def _finish(self, key: str, text: str, refused: list[str], number: int) -> str | None:
         """The method's answer if `text` is the reply to the prompt `key`; None if the endpoint refuses a request.
 
-        What it says then is added to `refused`.
+        Its message then is added to `refused`.
         """
         continuation = Continuation(self, key, text, number=number)
         try:

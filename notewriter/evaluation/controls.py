@@ -1,7 +1,6 @@
 """The scores without a model in a finished run: of notes by rule (`rollouts.controls`), and of constant answers.
 
-What a note holds rises with its length whoever wrote it, so a control is cut at as many words as the note that it
-stands beside.
+Longer notes contain more, whoever wrote them, so a control is cut at as many words as the note beside it.
 """
 
 from collections import Counter

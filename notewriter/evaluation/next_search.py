@@ -1,7 +1,7 @@
 """The worth of a note to the next search: the note and the question as the query, for passages not seen yet.
 
-A note that names what the passages at hand lead to finds the rest of the evidence; a search with the question alone
-often cannot.
+A note that names the things to which the passages at hand lead finds the rest of the evidence; a search with the
+question alone often does not.
 """
 
 import asyncio

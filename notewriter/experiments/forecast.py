@@ -2,8 +2,8 @@
 
 The runs marked `in_dry_run` are done: they call no model and take seconds, and their results tell how much the
 others will do. Tokens of a run that asks a model are counted by its own dry run. Pairs are made once without a model,
-into a folder of their own, from which `notewriter preflight` counts what training on them takes. How fast the machine
-is, with whatever else it does, a probe of some seconds measures.
+into a folder of their own, from which `notewriter preflight` estimates the training. A probe of some seconds measures
+the speed of the machine, beside whatever else it does.
 """
 
 import json

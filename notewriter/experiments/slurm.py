@@ -1,7 +1,7 @@
 """A pipeline as jobs of a Slurm cluster: their submission, their order and their states.
 
-Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`). What
-is known here is only which job belongs to which run, in `jobs.json` beside the logs.
+Slurm does the scheduling: a run is a job that starts when those before it have succeeded (`afterok`). Here only
+`jobs.json` is kept, beside the logs: the job of each run.
 """
 
 import itertools

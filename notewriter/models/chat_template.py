@@ -167,7 +167,7 @@ def undated(render: Callable[[Clock], Rendered], template: str, model: str) -> R
     A template that calls `strftime_now` is rendered a second time with another date.
 
     Raises:
-        UserError: the date changes the result; says how to set a fixed date.
+        UserError: the date changes the result; names the way to set a fixed date.
     """
     asked = False
 
@@ -200,8 +200,8 @@ def _remedy(template: str) -> str:
 def check_template(model: str, settings: Mapping[str, Any], file: str | None = None) -> None:
     """Check the chat template of `model` against the variables set, before a vLLM server is started for it.
 
-    `file` is a template served instead of the model's own (vLLM's option `chat_template`). If the tokenizer cannot
-    be loaded here, a warning says so and the check is skipped.
+    `file` is a template served instead of the model's own (vLLM's option `chat_template`). If the tokenizer cannot be
+    loaded here, the check is skipped with a warning.
 
     Raises:
         UserError: `model` is not a model, its template lacks a variable, or it writes today's date into prompts.

@@ -153,10 +153,10 @@ class Client:
     """A client for one endpoint, safe to use from many tasks of one event loop.
 
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
-    until one of them is alive. `waiting` says which server a call waits for, and why; it is empty after a reply.
-    `received` counts the completion tokens of replies that did not come from the cache, `answered` these replies, and
-    `replies` all of them by affinity. `left_to_server` names the sampling parameters for which the server has values of
-    its own that no request can change, as far as `check` could see.
+    until one of them is alive. `waiting` names the server that a call waits for, and the reason; it is empty after a
+    reply. `received` counts the completion tokens of replies that did not come from the cache, `answered` these
+    replies, and `replies` all of them by affinity. `left_to_server` names the sampling parameters for which the server
+    has values of its own that no request can change, as far as `check` could see.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Client:
     async def _opens(self, call: _Call) -> bool:
         """Whether the chat template begins a thought in the prompt of a call whose reply ended early; found out once.
 
-        vLLM says what it made of the chat. Elsewhere the reply to `TRIAL` shows it, which goes through no batch.
+        vLLM returns its prompt of the chat. Elsewhere the reply to `TRIAL` shows it, which goes through no batch.
         """
         async with self._in_flight.setdefault("opening", asyncio.Lock()):
             if self._opens_thoughts is None:

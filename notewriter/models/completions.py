@@ -100,7 +100,7 @@ ROUNDING, IMPOSSIBLE = 0.01, -9999.0
 class NoAnswer(Exception):
     """A whole reply that is no answer, such as the call of a tool or a thought alone; another try is not worth it.
 
-    `of_prompt` says that this prompt is the reason, and not the way in which the endpoint is used.
+    `of_prompt`: this prompt is the reason, not the use of the endpoint.
     """
 
     def __init__(self, message: str, of_prompt: bool = False) -> None:

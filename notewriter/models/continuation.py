@@ -1,9 +1,9 @@
 """A text that a model writes over several calls: each prompt is the one before, to the letter, and the text added.
 
 Chat templates do not give an assistant's message back as it was written: they put an empty thought before it, leave out
-its opening mark, or cut white space at its end. So the text goes on as a raw prompt, behind what the server made of the
-messages before it, which vLLM says (`return_prompt_text`). That also bypasses a server's reasoning parser: a first
-part whose thoughts came apart is written again as a raw prompt.
+its opening mark, or cut white space at its end. So the text goes on as a raw prompt, behind the server's own prompt of
+the messages before it, which vLLM returns (`return_prompt_text`). That also bypasses a server's reasoning parser: a
+first part whose thoughts came apart is written again as a raw prompt.
 
 Another server is asked to continue the assistant's message (`continue_final_message`), as SGLang does. llama.cpp's
 does so unasked and returns the message again, which is cut off.

@@ -243,7 +243,7 @@ def check_sampling(sampling: Sampling, place: str = "") -> None:
 
 
 def policies_in(arguments: ModelArguments) -> list[str]:
-    """The options that name a policy, of which a run has one."""
+    """The options that name a policy; a run has one."""
     named = {"serve": arguments.serve, "base_url": arguments.base_url, "models: policy": "policy" in arguments.models}
     return [option for option, value in named.items() if value]
 

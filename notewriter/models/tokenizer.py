@@ -20,8 +20,8 @@ PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
     """The tokenizer of a folder or hub id; code that comes with it is never run.
 
-    `AutoTokenizer` imports torch and scikit-learn, which takes several seconds, to choose a class. Where there is a
-    tokenizer.json it says everything that is asked for here, and the class of any such file will do.
+    `AutoTokenizer` imports torch and scikit-learn, which takes several seconds, to choose a class. A tokenizer.json has
+    all that is needed here, and the class for any such file will do.
 
     Raises:
         OSError, ValueError: there is none, it needs its code, or it cannot be read; other errors of `transformers` for

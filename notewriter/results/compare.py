@@ -141,7 +141,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
 
 
 def compare_measures(before: Sequence[ByQuestion], after: Sequence[ByQuestion], measures: Iterable[str]) -> Comparison:
-    """Some measures on two sides of runs, those of which a question has both (`compared`)."""
+    """Some measures on two sides of runs, if both sides have a question with the measure (`compared`)."""
     found = {name: compared(before, after, name) for name in measures}
     return {name: paired for name, paired in found.items() if paired}
 

@@ -131,7 +131,7 @@ def _how_far(experiment: Experiment, command: list[str]) -> str:
 
 
 def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]:
-    """The sections of a page of which a run has finished; its notes are published in a file.
+    """The sections of a page with a finished run; its notes are published in a file.
 
     Raises:
         UserError: a run's files are missing or malformed, or runs that are compared were scored by different rules.

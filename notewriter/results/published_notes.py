@@ -134,7 +134,7 @@ def _text_of(each: Prediction) -> str:
 
 
 def _readings(run: Run) -> Mapping[str, Reading]:
-    """By question id; none where questions or passages are no longer at hand, as the page says then."""
+    """By question id; none where questions or passages are no longer at hand, as the page then mentions."""
     try:
         return {each.question.id: each for each in run.read}
     except UserError as error:

@@ -1,7 +1,7 @@
 """The steps of a paper's table, from an empty folder to its page: they follow from its file and the chosen cells.
 
-Each is a run of a pipeline, with an estimate of what it takes. A step works in a folder that is named by what it
-makes, so that tables share corpora, indexes and cells.
+Each is a run of a pipeline, with its estimate. A step works in a folder named by its result, so that tables share
+corpora, indexes and cells.
 """
 
 import contextlib

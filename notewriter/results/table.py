@@ -8,12 +8,13 @@
 
 Each cell of a paper's table is an evaluation in a folder of its own in `cells/`, which tables in one `output_dir`
 share. Cells without scores are evaluated first; one that fails is shown with its reason, the others run, and the exit
-status says so. `--make true` also makes what they need: it fetches questions, corpora and models, and builds corpora
-and indexes. Run again, it goes on. The table is printed, and written as Markdown, LaTeX and HTML.
+status is 2. `--make true` also makes what they need: it fetches questions, corpora and models, and builds corpora and
+indexes. Run again, it goes on. The table is printed, and written as Markdown, LaTeX and HTML.
 
-The key `results` of a pipeline file says which runs an experiment compares; give the same `--set` and `--output_dir` as
-to the pipeline. Runs that do not exist yet are listed as not run; `--make true` does the pipeline first. Every note is
-published beside the page with its scores: `--from_notes` writes the page again when the run folders are gone.
+The key `results` of a pipeline file names the runs that an experiment compares; give the same `--set` and
+`--output_dir` as to the pipeline. Runs that do not exist yet are listed as not run; `--make true` does the pipeline
+first. Every note is published beside the page with its scores: `--from_notes` writes the page again when the run
+folders are gone.
 """
 
 import json

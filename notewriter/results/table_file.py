@@ -50,7 +50,7 @@ class Corpus:
         path: documents of the user's, for that source; without a source, a corpus.jsonl that is there.
         split: how documents become passages.
         size: of the passages.
-        dataset: the benchmark of which the questions' own paragraphs are.
+        dataset: the benchmark of the questions' own paragraphs.
         questions: the split of its questions that have paragraphs; by default the one that is evaluated.
         tokenizer: what counts the tokens of each question's paragraphs.
         words: the usual length of a passage.
@@ -151,7 +151,7 @@ class TableFile:
         methods: name -> options (`method`, `method_options`); names of methods stand for themselves.
         settings: name -> options that a row changes.
         corpora: name -> how the corpus is made (`Corpus`).
-        indexes: folder -> what it has (`TableIndex`); another corpus is marked in the table.
+        indexes: folder -> its contents (`TableIndex`); another corpus is marked in the table.
         encoders: hub id -> its size (`EncoderSize`).
         variables: name -> value; null for one that has to be given.
         place: the table or section of the paper that has the published values; None where the text has none.

@@ -83,7 +83,7 @@ def _rows(
 def _points(table: PaperTable, cell: Evaluated, runs: Sequence[Run]) -> list[tuple[str, Wanted]]:
     """The setting of each row of a cell, and the questions that count in it: all, or those of a number of documents.
 
-    Questions of which the number is unknown are in no row of a curve.
+    Questions with an unknown number are in no row of a curve.
     """
     needed = Counter(
         each.gold_documents for run in runs[:1] for each in run.predictions.values() if each.gold_documents
@@ -161,8 +161,8 @@ def _values(
 ) -> tuple[str, str]:
     """Our value of a column and the published one, which is marked where it lies inside our interval.
 
-    Shares are in percent, as papers have them. `blank` stands where there is no value; `elsewhere` says that another
-    corpus was searched.
+    Shares are in percent, as papers have them. `blank` stands where there is no value; `elsewhere`: another corpus was
+    searched.
     """
     metric, theirs = measure(name), published_of(table, cell).get(name)
     published = "" if theirs is None else f"{theirs:,.10g}"

@@ -29,7 +29,7 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
         against: control -> its notes beside those of the run after, with corrected p-values; may be empty.
 
     Returns:
-        A sentence, and where it is not that training helped, what there was too little of; empty without a score in
+        A sentence and, unless training helped, the number of questions that were too few; empty without a score in
         common.
     """
     measure = next((name for name in (FACTS, *HEADLINE) if name in comparison), None)

@@ -66,7 +66,7 @@ def _against(runs: Sequence[Run], others: Sequence[Scores], metrics: Sequence[st
 
 
 def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]:
-    """Comparisons with controls, their p-values corrected for all scores of which one direction is better."""
+    """Comparisons with controls, their p-values corrected for all scores that have a better direction."""
     scores = [{n: each for n, each in of.items() if metric_named(n).better is not None} for of in against.values()]
     return {name: {**against[name], **of} for name, of in zip(against, corrected(scores), strict=True)}
 

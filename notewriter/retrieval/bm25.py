@@ -21,7 +21,7 @@ consist of nothing else.
 Chinese, Japanese, Thai, Lao, Khmer and Burmese have no spaces between words, and Korean's particles are part of its
 words. There each character and each pair of neighbours is a word, as the pairs are in Lucene's analyzer. Marks that end
 a word for tantivy, such as the virama of Indian scripts, are left out, but not for Tamil's stemmer, which needs them.
-These words are in a field of their own, so that what a query in another script finds does not depend on them.
+These words are in a field of their own, so that the results of a query in another script do not depend on them.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """A fitted note-writer without a language model: sentences ranked by a regression on countable features.
 
-Fitted on the questions of a finished run with supporting facts, so that a trained model is not set against fixed rules
-alone: what it has above this control is more than position, overlap and names can tell.
+It is fitted on the questions of a finished run with supporting facts, so that a trained model is not set against fixed
+rules alone. A model above this control has learnt more than position, overlap and names.
 """
 
 import math

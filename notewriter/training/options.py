@@ -411,7 +411,7 @@ def format_of(training: TrainingArguments) -> str:
 
 
 def computes_in_bfloat16(use_cpu: bool, deepspeed: bool) -> bool:
-    """Whether forward and backward run in bfloat16 unless the user says otherwise."""
+    """Whether forward and backward run in bfloat16 unless the user chooses otherwise."""
     if not use_cpu and torch.accelerator.is_available():
         # Before Ampere bfloat16 is emulated.
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)

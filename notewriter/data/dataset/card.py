@@ -37,7 +37,7 @@ class CardKind(NamedTuple):
 
     Args:
         schema: of their statistics.
-        name: what rows are called, also in stats.json.
+        name: the name of its rows, also in stats.json.
         title: the title of the card.
         tags: the card's tags.
         template: a template beside this file.

@@ -97,7 +97,7 @@ def unusual_sides(lengths: PairLengths, usual: Bounds) -> list[str]:
 
 
 def usual_pair_lengths(rows: Iterable[Pair]) -> dict[str, Bounds]:
-    """The usual lengths at each stage over all pairs, of which only the lengths are kept in memory."""
+    """The usual lengths at each stage over all pairs; only the lengths are kept in memory."""
     lengths: dict[str, list[PairLengths]] = {}
     for row in rows:
         lengths.setdefault(row["stage"], []).append(pair_lengths(row))

@@ -115,7 +115,7 @@ class PairsTally(StagesTally):
         }
 
     def warnings(self) -> list[str]:
-        """Stages below their quota, and those of which one feature names most chosen sides."""
+        """Stages below their quota, and those in which one feature predicts most chosen sides."""
         below = (stage for stage, quota in self._quotas.items() if self._training[stage] < quota)
         return [
             *(f"{stage}: {self._training[stage]} training pairs, below its quota" for stage in below),

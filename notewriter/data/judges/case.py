@@ -346,7 +346,7 @@ def hardest(case: Case, chosen: int, worse: Mapping[int, float]) -> int:
 def by_mean(case: Case, samples: Sequence[Sequence[float | None]]) -> Verdict:
     """As `by_score`, by the mean of several scores per candidate and its standard error (unknown for one score).
 
-    A candidate of which one score is None has none.
+    A candidate with one score of None has none.
     """
     whole = [[] if None in values else [value for value in values if value is not None] for values in samples]
     means = [statistics.fmean(values) if values else None for values in whole]

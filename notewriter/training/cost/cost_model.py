@@ -12,7 +12,7 @@ Held throughout, where "half" is bf16 or fp16:
 | optimizer  | two moments, as trained | 12 T / G     | 12 T / G     | 8 T / G                  |
 | bucket     |                         |              | 2 x 5e8      |                          |
 
-DeepSpeed trains half-precision weights beside a float32 copy, whatever `dtype` says; accelerate gives FSDP2 float32
+DeepSpeed trains half-precision weights beside a float32 copy, whatever `dtype` is; accelerate gives FSDP2 float32
 weights; LoRA's are float32 without either. With half switched off all of these are float32. ZeRO-3 with offload holds
 the bucket alone, and the rest in the machine's memory. There is a reference in DPO of all parameters that does not
 precompute its log-probs.

@@ -86,11 +86,11 @@ def pair(row: Row, labelled: bool = False) -> Row:
     """A row as a pair: messages of `prompt`, `chosen` and `rejected`, `tools`, `variables`, the two scores, `unread`.
 
     `chosen` and `rejected` may be whole conversations, whose common beginning is the prompt; prompt and sides may be
-    texts, of which a dialogue with the marks of its speakers is its turns. With `labelled` a row may also have
-    `prompt`, `completion` and `label`, as for KTO: it is then a pair with one side None.
+    texts; a dialogue with the marks of its speakers is read as its turns. With `labelled` a row may also have `prompt`,
+    `completion` and `label`, as for KTO: it is then a pair with one side None.
 
     Raises:
-        UserError: the row is not a pair, or has something that training cannot use; says what and the remedy.
+        UserError: the row is not a pair, or has something that training cannot use; names it and the remedy.
     """
     used = {"prompt", *SIDES}
     sides: dict[str, list[Row] | None]
@@ -130,7 +130,7 @@ def conversation(row: Row) -> Row:
     the assistant that are not; `label` is false in a row of KTO that is not.
 
     Raises:
-        UserError: the row is not a conversation, or has something that training cannot use; says what and the remedy.
+        UserError: the row is not a conversation, or has something that training cannot use; names it and the remedy.
     """
     whole = next((name for name in ("messages", "conversations") if row.get(name) is not None), None)
     label = True

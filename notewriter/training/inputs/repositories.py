@@ -76,7 +76,7 @@ def pinned(name: str) -> str:
 
 @functools.cache
 def split_files(name: str, dev: bool) -> dict[str, Path]:
-    """The Parquet files of a repository's `train` split and, with `dev` or where its name says so, of its `dev` split.
+    """The Parquet files of a repository's `train` split and, with `dev` or if its name asks for it, of its `dev` split.
 
     Every machine of a run fetches and converts it once, its first process before the others.
 

@@ -106,7 +106,7 @@ def read(path: Path) -> Iterator[Row]:
     """The rows of a Parquet or JSON Lines file, or of a JSON list, with their names in errors as `row`.
 
     That is `line 5`, `item 5` of a list, or `row 4` of Parquet, counted from 0 as its tools do; with its question, if
-    it has one. The rows have the columns of `forms.USED`; what else has a value is named in `unread`.
+    it has one. The rows have the columns of `forms.USED`; other columns with a value are named in `unread`.
 
     Raises:
         UserError: the file cannot be read, or has no rows.

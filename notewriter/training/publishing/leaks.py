@@ -201,7 +201,8 @@ def _strings(value: object) -> Iterator[str]:
 
 @functools.cache
 def _secrets(named: bool) -> Sequence[tuple[str, Finder]]:
-    """The formats of secrets, those that a name makes one only with `named`: what each is, and what finds the first."""
+    """The formats of secrets, with `named` also those that a name makes one: a description, and the search for the
+    first."""
     classes: Mapping[str, Any] = get_mapping_from_secret_type_to_class()
     # Public IP addresses are not secret, and version numbers look like them.
     detectors = [each() for each in classes.values() if each is not IPPublicDetector]

@@ -1,9 +1,9 @@
 """Gradient checkpointing of as many layers as memory forces: `gradient_checkpointing: auto`.
 
-A layer that is not recomputed keeps its inside for the backward pass, and saves a forward pass of itself. How many are
-recomputed follows from the estimate of memory that `notewriter preflight` shows (`cost.cost_model`), and the free
-memory of the GPU. They are the first ones: when the backward reaches them, the insides of the later ones are free
-again. Loss and gradients are those of any other number, bit by bit.
+A layer that is not recomputed keeps its activations for the backward pass, and saves a forward pass of itself. The
+number of recomputed layers follows from the estimate of memory that `notewriter preflight` shows (`cost.cost_model`),
+and the free memory of the GPU. They are the first ones: when the backward reaches them, the activations of the later
+ones are free again. Loss and gradients are those of any other number, bit by bit.
 """
 
 import copy

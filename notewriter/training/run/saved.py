@@ -28,8 +28,8 @@ def require_weights(folder: Path) -> None:
 def check_saved(trainer: Trainer, folder: Path) -> None:
     """Compare the saved weights with those in memory: the names and shapes of all, and the values of one.
 
-    Every process has to call this, since parameters may be divided among them. Of a whole model transformers itself
-    says whether the files have what its architecture needs; of an adapter, its parameters in memory.
+    Every process has to call this, since parameters may be divided among them. For a whole model transformers itself
+    reports whether the files have the weights of its architecture; of an adapter, its parameters in memory.
 
     Raises:
         UserError: a weight is missing, has another shape or other values; the same in every process.

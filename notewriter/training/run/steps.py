@@ -1,8 +1,9 @@
 """The steps of a training run: their end, their log, and each forward's share of a step.
 
-A step is split into forwards, and over processes, whose gradients are averaged. A mean of means is that of the whole
-only where all have the same count: of rows that is so but for the last step of an epoch, of tokens never. So the parts
-of a loss on pairs are means over a whole optimizer step: however a step is split, it trains the same.
+A step is split into forwards, and over processes, whose gradients are averaged. A mean of means equals the mean of the
+whole only if all parts have the same count. Counts of rows are equal except in the last step of an epoch, counts of
+tokens never. So the parts of a loss on pairs are means over a whole optimizer step: however a step is split, it trains
+the same.
 """
 
 import math

@@ -1,10 +1,10 @@
 """The reference log-probs of every pair, computed once for all runs that start from the same weights.
 
 TRL's own cache computes them again when the configuration changes, and under ZeRO-3 its key sees no weights. Here the
-key of a pair is what its log-probs depend on: the reference's weights, its configuration as it was loaded, the
-precision they are computed in, and the pair's tokens. A sweep over learning rates, betas, losses or output folders
-computes them in its first run, and the other runs load no reference model; of pairs that are added later, only the new
-ones are computed.
+key of a pair has all that its log-probs depend on: the reference's weights, its loaded configuration, the precision of
+the computation, and the pair's tokens. A sweep over learning rates, betas, losses or output folders computes them in
+its first run, and the other runs load no reference model; of pairs that are added later, only the new ones are
+computed.
 """
 
 import hashlib
