@@ -1,8 +1,8 @@
 """`notewriter app`: a page on this machine, to ask questions, to judge by hand and to watch runs.
 
-It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give
-what is judged, the options of `notewriter ask` who answers, `--beside` a second one for comparison, and `--watch` the
-runs that are watched. `notewriter app labels` measures judges by people's answers.
+It prints an address that only this machine can open, with a token that keeps others out. `--pairs` or `--runs` give the
+texts to judge, the options of `notewriter ask` the model that answers, `--beside` a second one for comparison, and
+`--watch` the runs to watch. `notewriter app labels` measures judges by people's answers.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ class AppSection:
     Args:
         path: its address.
         title: its name in the navigation.
-        about: what one does there.
+        about: its purpose.
         routes: its pages, made with `render`.
     """
 

@@ -130,7 +130,7 @@ class Asking:
         return [*self._answerers][:: -1 if turned else 1]
 
     def stop(self) -> None:
-        """End the answers that are under way, each with an event that says so."""
+        """End the answers that are under way, each with an event on its end."""
         for task in self._running:
             task.cancel()
 
@@ -185,8 +185,8 @@ async def events(
     """The events of an answer: one for each step as it is finished, then the answer or the error.
 
     While no step is finished, an event names every `QUIET` seconds what the answer waits for. The rollout ends where
-    nobody reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing says which method
-    or model it is.
+    nobody reads on, and where its task, which is in `running` meanwhile, is cancelled. Blind, nothing names the method
+    or model.
     """
     queue: asyncio.Queue[tuple[Step, Sequence[Passage]] | None] = asyncio.Queue()
     notes: list[str] = []

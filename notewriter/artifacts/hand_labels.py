@@ -20,7 +20,7 @@ class HandLabel:
     """A person's judgement on two texts.
 
     Args:
-        item: identifies the two texts and what they answer (`notewriter.data.by_hand.items`).
+        item: identifies the two texts and their prompt (`notewriter.data.by_hand.items`).
         judge: the person's name.
         question_id: the question.
         stage: the stage that wrote the texts, or `note` for the final notes of two runs.

@@ -104,7 +104,7 @@ class Metrics:
     controls: dict[str, dict[str, Interval]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of metrics.json, with its schema; what is None is left out."""
+        """The content of metrics.json, with its schema; values of None are left out."""
         return {key: value for key, value in record_of(self, METRICS_SCHEMA).items() if value is not None}
 
 

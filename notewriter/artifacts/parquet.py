@@ -98,7 +98,7 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Parquet file, `batch` rows in memory.
 
-    A column of Arrow's type JSON, which `datasets` makes of values of several kinds, has what its texts say.
+    A column of Arrow's type JSON, which `datasets` makes of values of several kinds, has the values of its texts.
 
     Args:
         path: the file.

@@ -37,7 +37,7 @@ class RunFolder:
         inputs: the digests of what the run is over, by name, such as questions.
         differences: the settings in which a stored configuration differs from this one so that results may differ,
             with both values.
-        contents: the fingerprints of what is behind the configuration's paths, by setting and path.
+        contents: the fingerprints of the contents behind the configuration's paths, by setting and path.
         command: the command line that started the run; empty from Python.
     """
 

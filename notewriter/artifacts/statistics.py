@@ -158,8 +158,9 @@ class _Statistics(TypedDict):
 class PairsStatistics(_Statistics, PairsTotals):
     """The statistics of a dataset of pairs.
 
-    `pairs` are the rows per split, `judges` maps a stage to its judges, `shortcuts` a stage to what separates the sides
-    of its pairs beside what they say. `quotas`, where there were some, are the training pairs to keep per stage.
+    `pairs` are the rows per split, `judges` maps a stage to its judges, `shortcuts` a stage to the features other than
+    content that separate the sides of its pairs. `quotas`, where there were some, are the training pairs to keep per
+    stage.
     """
 
     pairs: dict[str, int]

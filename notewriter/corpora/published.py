@@ -15,7 +15,7 @@ WIKIPEDIA_2018 = "DPR (Karpukhin et al. 2020, section 4.1) and DeepNote's Table 
 
 @dataclass(frozen=True)
 class Published:
-    """The number of documents of a corpus and who says so.
+    """The number of documents of a corpus, with its source.
 
     Counted are distinct documents before they are split, unless the count is one `with_repeats`. `folder` names the
     version that was counted, if there are many.

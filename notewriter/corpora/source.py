@@ -68,7 +68,7 @@ class Source:
     """An origin of documents. Everything it yields comes in the same order each time, so that a build can resume.
 
     Args:
-        title: what it is, for messages.
+        title: its description, for messages.
         files: its files and where they come from; in words where nobody publishes them as files.
         inputs: the files behind the paths that the user gave, each with its name, or why one is skipped.
         records: reads the records of a file.

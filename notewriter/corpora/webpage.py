@@ -345,7 +345,7 @@ def _code_parts(node: Any) -> Iterator[str]:
 
 
 def _items(listing: Any) -> Iterator[str]:
-    """The items of a list, each with what is in it indented below its mark."""
+    """The items of a list, each with its contents indented below its mark."""
     number = _whole(listing.get("start"), 1)
     for item in listing:
         number = _whole(item.get("value"), number)

@@ -141,7 +141,7 @@ def write(build: Build, folder: Path, total: int | None = None) -> Counts:
 
 
 class _Output:
-    """The open files of a build, and what was written so far."""
+    """The open files of a build, and the counts so far."""
 
     def __init__(self, build: Build, corpus: IO[bytes], skipped: IO[bytes], bar: "tqdm[Any]") -> None:
         self._build, self._corpus, self._skipped, self._bar = build, corpus, skipped, bar

@@ -222,7 +222,7 @@ def _lines_of(path: Path) -> Iterator[tuple[str, str]]:
 def cells(lines: Iterator[tuple[str, str]], delimiter: str) -> Iterator[tuple[str, list[str]]]:
     """The rows of a delimited table, each with the place of its first line; the first row sets the number of cells.
 
-    A quotation mark quotes a cell only if the cell ends with one: what is not closed is a character. A quoted cell may
+    A quotation mark quotes a cell only if the cell ends with one: an unclosed one is a character. A quoted cell may
     have line breaks, unless each of the lines has a whole row of cells already.
     """
     cell = re.compile(rf'(?:"((?:[^"]|"")*+)"(?={delimiter}|$)|([^{delimiter}]*))(?:{delimiter}|$)')

@@ -31,7 +31,7 @@ class HoldOutArguments:
     facts and answers occur in it, and which are asked twice, with the numbers of their lines. Then no document holds
     evidence of both files, and facts are written as the corpus spaces and points them.
 
-    `--beside` adds questions to train.jsonl, such as those that `notewriter cloze` made, of which none is held out.
+    `--beside` adds questions to train.jsonl, such as those of `notewriter cloze`; none of them is held out.
     """
 
     dataset: str = field(

@@ -2,7 +2,7 @@
 
     python -m notewriter.doctor.probes NAME [ARGUMENT]
 
-prints what it found as a JSON object, its last line. `probe` runs it with a time limit.
+prints its result as a JSON object, its last line. `probe` runs it with a time limit.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ PROBES: dict[str, Callable[..., Result]] = {each.__name__: each for each in (tor
 
 
 def main(argv: list[str]) -> None:
-    """Run a probe and print what it found."""
+    """Run a probe and print its result."""
     from notewriter.ground.errors import UserError, one_line
 
     name, *arguments = argv

@@ -94,7 +94,7 @@ def judge(
 def _read_cases(run: Path) -> tuple[list[Question], Chains]:
     """A run's questions, and their chains.
 
-    The questions' metadata tell what was answered and how, so that a change of it changes the questions' digest.
+    The questions' metadata have the answers and steps, so that a change of these changes the questions' digest.
 
     Raises:
         UserError: a file is missing or malformed, or a prediction has no trace.

@@ -104,7 +104,7 @@ async def scores_of(
 
     Args:
         noted: the notes with their passages. An empty note searches with the question alone.
-        retriever: the open chain that is searched, as by the run that the passages are of, or one over more passages.
+        retriever: the open chain to search: that of the run that found the passages, or one over more passages.
         k: how many further passages are retrieved.
         words: how many words of each note go into the query; None for all.
         fresh: whether the further passages are the best of those not seen yet. Otherwise they are the best ones, as

@@ -17,7 +17,7 @@ class Primary:
 
     Attributes:
         metric: the score.
-        compare: two cells, of which the first may be `BEST`; the difference is the second minus the first.
+        compare: two cells; the first may be `BEST`; the difference is the second minus the first.
         sets: the sets, a test on each; default: all but `chosen_on`.
     """
 

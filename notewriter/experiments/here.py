@@ -55,7 +55,7 @@ FAILED_FIRST = re.compile(r"rank \d+ on \S+ failed first")
 def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
     """Do the runs, a line each, and print the output of the last one.
 
-    Every run is started again if it was finished before: its command decides what is left to do, and refuses to go on
+    Every run is started again if it was finished before: its command finds the remaining work, and refuses to go on
     with other inputs.
 
     Args:

@@ -94,7 +94,7 @@ class PipelineRun:
         serve: the model that the command asks, its `--serve`. On this machine consecutive runs with the same model
             share a server.
         needs: its needs on a cluster.
-        in_dry_run: whether a dry run does it, to count from what it leaves what the others take: it calls no model and
+        in_dry_run: whether a dry run does it, to estimate the others from its results: it calls no model and
             takes seconds (`notewriter.experiments.forecast`).
         while_rising: the rule under which it is needed, of rounds that end early (`notewriter.experiments.rising`).
     """
@@ -178,7 +178,7 @@ def _result_of(argv: Sequence[str]) -> str | None:
 class PipelineFile:
     """The keys of a pipeline file and those that it includes; `runs` are entries with or without `each`.
 
-    `asks` are the variables that a terminal asks for where none is given -> what it asks; empty: nothing.
+    `asks` are the variables that a terminal asks for if they have no value -> the question; empty: nothing.
     """
 
     output_dir: Text
@@ -312,7 +312,7 @@ def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
     """The launch profile of a training command, and the command that the launcher starts; None for other commands.
 
     Training is `notewriter train METHOD --accelerate NAME ...` or `accelerate launch --config_file FILE SCRIPT ...`.
-    Options that say how many machines and processes there are belong to the job and are left out.
+    The options of machines and processes belong to the job and are left out.
 
     Raises:
         UserError: `--accelerate` names neither a file nor a profile.

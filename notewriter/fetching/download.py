@@ -66,7 +66,8 @@ class Plan:
 
     @property
     def room(self) -> int:
-        """Bytes of disk that are needed at most, as far as they are known: an archive lies beside what is unpacked."""
+        """Bytes of disk that are needed at most, as far as they are known: an archive lies beside its unpacked
+        files."""
         joined = sum(parts[-1].size or 0 for _, parts in self.files if len(parts) > 1)
         packed = {parts[0].url: parts[0].size or 0 for file, parts in self.files if _is_packed(file)}
         return self.size + joined + 3 * sum(packed.values())
@@ -97,7 +98,7 @@ def fetch(
     """Download files into the folder of a release, which appears, or is replaced, when all are there and checked.
 
     Args:
-        release: what they belong to.
+        release: their release.
         to_do: the missing files.
         rows: counts the questions in a file; None if it has none.
         offline: the end of errors about a server that is not reached.

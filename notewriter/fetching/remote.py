@@ -51,9 +51,9 @@ class RemoteFile:
 
     Args:
         url: where it is downloaded from.
-        headers: what is sent with the request; may contain a token.
-        size: bytes, if the server says so.
-        version: changes when the file does; empty if the server does not say.
+        headers: the headers of the request; may contain a token.
+        size: bytes, if the server tells it.
+        version: changes when the file does; empty if the server sends none.
         sha256: of its content, which the Hub knows of large files.
         commit: of its repository on the Hub.
         validator: what `If-Range` asks for, so that the rest of a file comes only while it is the same file; empty

@@ -1,8 +1,8 @@
 """`notewriter fetch pages`: the pages of Wikipedia that a benchmark's questions name, as HTML with their tables.
 
-FanOutQA names revisions, which are what is downloaded; of FRAMES's pages it is the newest. `notewriter corpus --source
+FanOutQA names revisions, which are downloaded; of FRAMES's pages it is the newest. `notewriter corpus --source
 wikipedia-html` reads the file. MediaWiki's Action API is asked for one page after the other, as its etiquette wants,
-and waits are as long as it says. The same command goes on where it was stopped, and asks again for what was not found.
+with the waits that it asks for. The same command goes on where it was stopped, and asks again for missing pages.
 """
 
 import logging

@@ -88,9 +88,9 @@ class Completion:
     `finish_reason` is `"stop"`, or `"length"` for a reply that was cut, at `max_tokens` or at the end of the context.
     Completion tokens are all that are billed, a thought's too. `tokens` are the reply's tokens with their natural
     log-probabilities if the sampling requested them, `alternatives` the natural log-probabilities of the sampling's
-    alternatives at each position. `thought` is what a server with a reasoning parser cut off the text,
-    or what was cut within a thought that the chat template had begun. `ended` is the clock's time at the reply, in
-    seconds since 1970; 0 where it is unknown.
+    alternatives at each position. `thought` is the text that a server's reasoning parser cut off, or that was cut
+    within a thought begun by the chat template. `ended` is the clock's time at the reply, in seconds since 1970; 0
+    where it is unknown.
     """
 
     text: str

@@ -103,8 +103,8 @@ class Release:
         """The fetched file of a split; by default of the one that is evaluated.
 
         Raises:
-            UserError: there is no such split, or its file was not fetched; says the command that does, in which it has
-                this `kind` and `name`.
+            UserError: there is no such split, or its file was not fetched; names the command that fetches it, by this
+            `kind` and `name`.
         """
         split = split or next(iter(self.splits), None)
         files = [file for file in self.files if file.split == split]
@@ -119,7 +119,7 @@ class Release:
         """Some of its files on this machine.
 
         Raises:
-            UserError: one was not fetched; says the `command` that does.
+            UserError: one was not fetched; names the `command` that fetches it.
         """
         paths = [self.folder / file.here for file in files]
         for path in paths:
@@ -152,7 +152,7 @@ def home() -> Path:
 
 
 class FetchedFrom(TypedDict):
-    """The part of an `origin.json` that is read: by name, what is recorded of each file."""
+    """The part of an `origin.json` that is read: by name, the record of each file."""
 
     files: dict[str, dict[str, object]]
 

@@ -1,1 +1,1 @@
-"""Retrieval: indexes of passages, and chains of sources that are searched and steps that reorder what they find."""
+"""Retrieval: indexes of passages, and chains of sources to search and steps that reorder the results."""

@@ -206,7 +206,7 @@ def prompts(model: SentenceTransformer, options: Encoder) -> tuple[str, str]:
     """The query and the passage prompt: as given, else of the encoder's configuration, else by its name.
 
     Raises:
-        UserError: one of them is not given, and neither configuration nor name says it.
+        UserError: one of them is not given, and neither configuration nor name tells it.
     """
     if options.query_prompt is not None and options.passage_prompt is not None:
         return options.query_prompt, options.passage_prompt

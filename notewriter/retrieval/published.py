@@ -61,7 +61,7 @@ def vectors_file(name: str) -> Path:
     """The file of ready-made vectors: a path, or the fetched file of one of `INDEXES`.
 
     Raises:
-        UserError: it was not fetched; says the command that does.
+        UserError: it was not fetched; names the command that fetches it.
     """
     if name not in INDEXES or Path(name).exists():
         return Path(name)

@@ -1,7 +1,7 @@
 """Extractive notes: a model names sentences of the passages by the marks behind them, and the note is those sentences.
 
 A mark stands behind its sentence, where a causal model has read all of it. Naming takes a few tokens for a whole note,
-what is named is copied without a mistake, and all that training changes is which sentences are named.
+named sentences are copied without a mistake, and training changes only the choice of sentences.
 """
 
 import re

@@ -63,7 +63,7 @@ class Method:
 
     Args:
         run: `run(question, rollout, **options)`, an async function that returns the answer; its keyword-only
-            parameters are the method's options; their annotations say which values are allowed.
+            parameters are the method's options; their annotations give the allowed values.
         stages: the calls it makes.
     """
 

@@ -141,8 +141,8 @@ def run_questions(
 ) -> None:
     """`for_each_question` with the configured models (`served_models`).
 
-    `rehearsal` does to a question what `work` does, and leaves no trace of it; it says how many calls to expect.
-    The servers' logs, and what was spent if `costs` sets a limit, are written beside the journal.
+    `rehearsal` does to a question what `work` does, and leaves no trace of it; it gives the number of calls to expect.
+    The servers' logs, and the spending if `costs` sets a limit, are written beside the journal.
     """
 
     async def run(roles: Roles) -> None:

@@ -70,7 +70,7 @@ def score(family: str, prediction: str, question: Question) -> dict[str, float]:
     """Score a prediction with a family; returns a number for each of its metrics, in [0, 1] for those that are shares.
 
     Raises:
-        UserError: no such family, a question that lacks what it scores against, or a fault of a family of somebody
+        UserError: no such family, a question without its references, or a fault of a family of somebody
             else's.
         ValueError: the question has no gold answer.
     """

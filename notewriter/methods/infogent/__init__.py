@@ -45,12 +45,12 @@ async def infogent(
 ) -> str:
     """Navigate, extract and aggregate until the navigator finishes (Reddy et al. 2024, direct API access).
 
-    The navigator searches, opens one of the pages found, or finishes; it never sees a page or what was kept, only the
-    aggregator's feedback. The extractor takes up to two paragraphs from an opened page, by the navigator's thought.
+    The navigator searches, opens one of the pages found, or finishes; it never sees a page or a kept paragraph, only
+    the aggregator's feedback. The extractor takes up to two paragraphs from an opened page, by the navigator's thought.
     The aggregator adds them to what it keeps, lets them replace some of it, or drops them, and says what to look for
-    next. The answer comes from what was kept alone. As NotesWriting runs it (appendix A.1), the web search is a search
-    of the index; a page is all that its searches found under a title. The authors' navigator is an AutoGPT agent with
-    a vector memory of its steps, ours a chat with all of them.
+    next. The answer comes from the kept paragraphs alone. As NotesWriting runs it (appendix A.1), the web search is a
+    search of the index; a page is all that its searches found under a title. The authors' navigator is an AutoGPT agent
+    with a vector memory of its steps, ours a chat with all of them.
 
     Counts `steps`, `opened`, `invalid_actions` (of both agents), `unreadable_aggregations` and `unfinished`.
 

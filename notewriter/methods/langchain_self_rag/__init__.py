@@ -25,8 +25,8 @@ async def langchain_self_rag(
     one and is searched. A grade that is neither yes nor no counts as no (`unreadable_grades`).
 
     The graph has no limit of its own. LangGraph ends one in an error after 25 steps (its default of 2024); here the
-    last answer then stands, or one is written from what was found last. Counts `steps` and `unfinished`. DeepNote names
-    the framework alone: top-k is that of its other baselines.
+    last answer then stands, or one is written from the last passages found. Counts `steps` and `unfinished`. DeepNote
+    names the framework alone: top-k is that of its other baselines.
 
     Args:
         rollout: the rollout to run in; `judge` grades, `query` rewrites, `answer` answers.

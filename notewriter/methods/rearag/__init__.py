@@ -67,7 +67,7 @@ async def rearag(
 ) -> str:
     """Reason until the chain finishes, then shorten its answer (ReaRAG, Algorithm 2).
 
-    The paper does not say what happens when the steps run out; here an answer is written from the observations.
+    The paper leaves open the case that the steps run out; here an answer is written from the observations.
 
     Args:
         rollout: the rollout to run in; `policy` reasons, `answer` answers queries from passages and shortens.

@@ -34,7 +34,7 @@ async def searchain(
     """Plan a Chain-of-Query; let retrieval verify and complete it node by node (Xu et al. 2023).
 
     Each round writes a whole chain. Its new nodes are searched in order. A reader, sure of another answer than the
-    node's, corrects it; a node without an answer is completed in any case. Either one is told to the model, which goes
+    node's, corrects it; a node without an answer is completed in any case. The model is given either one, and goes
     on from that node with a new chain, the next branch of the tree; nodes seen before are not searched again. A chain
     without objections ends the loop, and its final content is the answer. The note lists the nodes with the passages
     that support them (the paper's tracing).

@@ -44,7 +44,7 @@ class Prompts:
     A second file, `init_note.system.jinja`, would be its system message; most stages have none.
     A file in `directory` replaces ours of the same name, so that a paper's own prompts can be used. The prompts of a
     method of another package are beside its module.
-    An undefined variable in a prompt is an error. A stage in `words` asks for at most as many words as that says, in
+    An undefined variable in a prompt is an error. A stage in `words` asks for at most that many words, in
     the sentence `words.jinja` after its prompt. One in `extractive` has its passages `marked`, and asks for the marks
     in that of `marks.jinja`.
 
