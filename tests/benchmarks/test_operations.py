@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import gpu
 import operations
 
+from notewriter.training.cost.cost_model import Memory
 from notewriter.training.run import recomputation
 
 H, INNER, LAYERS, HEADS, KEY_HEADS = (gpu.TOY[name] for name in gpu.SIZES)
@@ -77,7 +78,9 @@ def test_ours_computes_prompts_once_the_last_layer_for_completions_and_again_wha
     by_hand += layer(tokens, asking, last, adapter, recomputed > 1, narrow=True)
     monkeypatch.setattr(recomputation, "available", lambda _: 1)
     needed = [[2, 2, 0], [2, 0, 0], [0, 0, 0]][2 - recomputed]
-    monkeypatch.setattr(recomputation.cost_model, "total", lambda *arguments: needed[arguments[-1]])
+    monkeypatch.setattr(
+        recomputation.cost_model, "memory", lambda *arguments: Memory({}, {"backward": needed[arguments[-1]]})
+    )
     counted, chosen = operations.step("Qwen2.5-7B", trained, *SHAPE, ours={"gradient_checkpointing": "auto"}, toy=True)
     assert chosen == recomputed
     assert counted == by_hand + 2 * PAIRS * COMPLETION * head(adapter)

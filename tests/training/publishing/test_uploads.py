@@ -187,7 +187,7 @@ def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(
 
 def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, scores: Path) -> None:
     shutil.rmtree(checkpoint / "checkpoint-10")
-    with pytest.raises(UserError, match=r"checkpoint-10: scored best but is not there"):
+    with pytest.raises(UserError, match=r"checkpoint-10: scored best but does not exist"):
         publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
     assert hub.requests == []
 
@@ -200,7 +200,7 @@ def test_scores_of_another_run_are_refused(hub: Hub, checkpoint: Path, scores: P
     hub.requests.clear()
 
     (checkpoint / "checkpoint-10" / "model.safetensors").write_bytes(b"of another training")
-    with pytest.raises(UserError, match=r"checkpoint-10: is not the checkpoint that .*scores has scores of"):
+    with pytest.raises(UserError, match=r"checkpoint-10: is not the checkpoint that .*scores scored"):
         publish.publish(arguments)
     assert hub.requests == []
 
