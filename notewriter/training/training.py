@@ -1,10 +1,13 @@
 """A training run from its options to its record: DPO and KTO on pairs, SFT on conversations."""
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 from trl import ModelConfig
 
 from notewriter.ground import config
@@ -37,6 +40,21 @@ METHODS = {
 }
 
 
+@contextlib.contextmanager
+def _noted() -> Iterator[None]:
+    """An error is noted in the file that torchrun has named, if any, before other ranks can notice it.
+
+    Its time tells which rank failed first (`launcher.show_first_failure`).
+    """
+    try:
+        yield
+    except Exception as error:
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:
+            ErrorHandler().record_exception(error)
+        raise
+
+
+@_noted()
 def train(method: str, argv: list[str], description: str | None = None) -> None:
     """A run of a method, or the rest of it: writes the model, its tokenizer, `config.yaml` and `training.json`.
 

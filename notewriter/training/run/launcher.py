@@ -101,10 +101,14 @@ def show_first_failure(failures: dict[int, ProcessFailure], logs: Path) -> int:
         return max(ours, key=_written, default=None)
 
     def moment(failure: ProcessFailure) -> float:
-        # The failure's own timestamp is in whole seconds, too coarse to order the ranks; a traceback's is not. A rank
-        # that was killed writes none.
+        # The failure's own timestamp is in whole seconds, too coarse to order the ranks; that of the file of the error
+        # is not, and is earlier than anything that other ranks notice. Without one, as when the training did not begin,
+        # the log's last line has to do. A rank that was killed writes neither.
         file = log(failure)
-        return float(failure.timestamp) if file is None or failure.exitcode < 0 else _written(file)
+        if file is None or failure.exitcode < 0:
+            return float(failure.timestamp)
+        noted = file.with_name("error.json")
+        return _written(noted if noted.is_file() else file)
 
     rank, failure = min(failures.items(), key=lambda item: moment(item[1]))
     file = log(failure)

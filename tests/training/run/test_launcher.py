@@ -36,6 +36,23 @@ def test_of_nodes_that_share_their_logs_each_shows_its_own(
     assert "CUDA out of memory" in file.read_text()
 
 
+def test_the_first_error_counts_and_not_the_log_that_ended_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 1 writes on after its error, and meanwhile rank 0 notices that it has gone."""
+    for rank, said, noted, ended in ((0, "connection closed by peer", 2, 3), (1, "shard 7 is broken", 1, 4)):
+        folder = tmp_path / f"a/none_x/attempt_0/{rank}"
+        folder.mkdir(parents=True)
+        for name, moment in (("error.json", noted), ("stderr.log", ended)):
+            (folder / name).write_text(said + "\n")
+            os.utime(folder / name, (moment, moment))
+    monkeypatch.setenv("SLURMD_NODENAME", "a")
+    failures = {rank: ProcessFailure(local_rank=rank, pid=1, exitcode=1, error_file="") for rank in (0, 1)}
+
+    assert launcher.show_first_failure(failures, tmp_path) == 1
+    assert "rank 1 on a failed first" in capsys.readouterr().err
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
