@@ -24,8 +24,6 @@ SYSTEM := chromium:chromium chromedriver:chromium-driver sbatch:slurm-wlm munged
 # (tests/conftest.py).
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 PYTEST = .venv/bin/pytest --numprocesses $(PROCESSES) --no-loadscope-reorder --durations 20
-# Each process imports all files that it is given before it leaves out tests of the other kind.
-WITH_INTEGRATION = $(shell grep -rl --include='test_*.py' 'mark\.integration' tests | sort)
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --no-compile --constraint $(CONSTRAINTS)
@@ -49,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Into a pipe Python would write its lines late.
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help setup test test-unit test-system lint docs quickstart clean
+.PHONY: help setup test test-all test-unit test-system lint docs quickstart clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -91,8 +89,11 @@ setup: .venv/.complete ## make .venv with everything for use on the MACHINE (PYT
 
 test: setup test-system ## run everything: format, lint, types, unit and integration tests
 	@# Types are checked by one process, beside which another core has time for tests.
-	@$(MAKE) --no-print-directory --jobs 2 lint test-unit
-	$(PYTEST) -m integration $(WITH_INTEGRATION)
+	@$(MAKE) --no-print-directory --jobs 2 lint test-all
+
+# Quick tests run in the time in which the others wait.
+test-all: setup
+	$(PYTEST)
 
 test-unit: setup ## run the quick tests alone, without servers, launches and clusters
 	$(PYTEST) -m 'not integration'

@@ -14,6 +14,13 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from notewriter.data.judges import JUDGES
+from notewriter.datasets import BENCHMARKS
+from notewriter.evaluation.metrics import FAMILIES
+from notewriter.ground import plugins
+from notewriter.methods import METHODS
+from notewriter.retrieval.chain import PARTS
+
 # Small matrices on few cores: threads cost more than they give, in these tests and in the processes they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # vLLM has its own word for it. Threads that wait for one whose core another test has taken are the slowest of all.
@@ -23,6 +30,9 @@ if hasattr(os, "sched_getaffinity"):
 # A busy machine is no failure: properties are about values, not about milliseconds.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+INTEGRATION = "tests/integration/"
 
 
 class ByPlace(LoadFileScheduling):
@@ -74,13 +84,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def group_of(nodeid: str) -> str:
     """The folder of a test, or its file where that is slow by itself: each file of integration tests."""
     file = nodeid.partition("::")[0]
-    is_own = file.startswith("tests/integration/") and not folder_of(nodeid)
+    is_own = file.startswith(INTEGRATION) and not folder_of(nodeid)
     return file if is_own else "/".join(file.split("/")[:-1][:3])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Folders come first: begun last, they would keep one process at work and leave the others idle."""
-    items.sort(key=lambda item: not folder_of(item.nodeid))
+    """The slowest come first: begun last, they would keep one process at work and leave the others idle."""
+    items.sort(key=lambda item: (not folder_of(item.nodeid), not item.nodeid.startswith(INTEGRATION)))
 
 
 WORDS = ["the", "river", "crosses", "a", "town", "whose", "mayor", "opened", "one", "museum", "of", "clocks", "ago"]
@@ -88,6 +98,17 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}> {{ message.content }} <end> {% endfor %}"
     "{% if add_generation_prompt %}<assistant> {% endif %}"
 )
+
+
+@pytest.fixture(autouse=True)
+def forgotten_plugins() -> Iterator[None]:
+    """A test's own methods, judges and families are forgotten after it, so that their names are free for the next."""
+    tables: list[dict[Any, Any]] = [plugins._LOADED, plugins._FILES, METHODS, JUDGES, FAMILIES, PARTS, BENCHMARKS]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 @pytest.fixture

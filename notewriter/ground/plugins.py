@@ -9,9 +9,11 @@ options or in Python. `Plugins.choose` imports no place; it is for all other nam
 import contextlib
 import difflib
 import functools
+import hashlib
 import importlib.util
 import inspect
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -247,8 +249,9 @@ def load(place: str) -> Any:
 
 
 def _from_file(path: Path) -> ModuleType:
-    # One module a file, however often it is named.
-    name = f"notewriter_plugin_{path.stem}_{file_digest(path)[:12]}"
+    # One module a file, however often it is named; a copy elsewhere has other prompts beside it.
+    where = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    name = f"notewriter_plugin_{path.stem}_{where[:12]}_{file_digest(path)[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())

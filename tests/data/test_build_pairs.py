@@ -143,12 +143,9 @@ def load_method(tmp_path):
     """Have a file with the method `mine`, which returns what an expression makes of its note."""
     place = f"{tmp_path / 'mine.py'}:METHOD"
 
-    def forget():
+    def load(expression):
         plugins._LOADED.pop(place, None)
         METHODS.pop("mine", None)
-
-    def load(expression):
-        forget()
         (tmp_path / "note.jinja").write_text("Answer: {{ question }}")
         (tmp_path / "mine.py").write_text(
             "from notewriter import Method, Stage\nNOTE = Stage('mine/note', 'notes', 'note')\n"
@@ -157,8 +154,7 @@ def load_method(tmp_path):
         )
         plugins.load(place)
 
-    yield load
-    forget()
+    return load
 
 
 def test_stages_of_a_method_in_a_file_are_trained_and_its_faults_and_edits_are_told(build, load_method):

@@ -23,7 +23,6 @@ def module(tmp_path, monkeypatch):
     """A module `counting` with numbers, on the path."""
     (tmp_path / "counting.py").write_text("two = 2\nword = 'two'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plugins, "_LOADED", {})
     yield tmp_path / "counting.py"
     sys.modules.pop("counting", None)
 

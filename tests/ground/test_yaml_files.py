@@ -37,10 +37,10 @@ def aliases(lines: int, value: str) -> str:
 @pytest.mark.parametrize("lines", [8, 600])
 def test_what_aliases_stand_for_is_bounded_where_yaml_is_read(read, lines, value):
     """Six hundred lines stand for more values than there are atoms on earth; they are counted, not made."""
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(UserError, match=r"run\.yaml: is not YAML \(its aliases \(\*name\) make .* characters of"):
         read(aliases(lines, value))
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
     assert read(aliases(4, value))["options"]["a1"]
 
 
@@ -64,10 +64,10 @@ def test_a_value_that_contains_itself_is_named(read, text):
 
 @pytest.mark.parametrize("number", ["1" + ":01" * 400_000, "9" * 4_000, "0x" + "f" * 5_000, "1" * 200 + ".5"])
 def test_a_number_of_many_digits_is_refused_before_it_is_read(read, number):
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(UserError, match=r"is no (int|float)"):
         read(f"path: x\ntop_k: {number}\n")
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @dataclass

@@ -375,7 +375,6 @@ def test_scores_of_a_metric_family_of_ones_own_are_compared_where_it_is_named(ex
     file = experiment(metrics=["f1", "shouted"])
     with pytest.raises(UserError, match="metrics: unknown name 'shouted'"):
         page(file, tmp_path)
-    monkeypatch.setattr(plugins, "_LOADED", {})
     plugins.load(f"{tmp_path}/own.py:FAMILY")
     assert page(file, tmp_path)
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from notewriter.artifacts.costs import COSTS_SCHEMA
-from notewriter.ground import jsonl, plugins
+from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.results.report import main, write_report
 from notewriter.results.traces import CHUNK
@@ -68,7 +68,6 @@ def test_a_score_of_a_family_that_plugins_names_has_its_label_and_decimals(two_r
     for file in (run / name for run in two_runs for name in ("predictions.jsonl", "metrics.json")):
         file.write_text(file.read_text().replace('"f1"', '"letters"'))
     (tmp_path / "own.py").write_text(LETTERS)
-    monkeypatch.setattr(plugins, "_LOADED", {})
     options = [
         "--runs",
         *map(str, two_runs),

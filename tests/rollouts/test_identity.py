@@ -209,9 +209,7 @@ def installed(tmp_path, monkeypatch):
     point = EntryPoint("mine", "of_a_package:METHOD", "notewriter.methods")
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
     yield package
-    METHODS.pop("mine", None)
     sys.modules.pop("of_a_package", None)
-    plugins._LOADED.pop(point.value, None)
 
 
 @pytest.mark.parametrize(
