@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from notewriter import __version__
 from notewriter.ground.errors import UserError, handle_sigterm, run
 from notewriter.ground.terminal import escape_controls
-from notewriter.training.contract import start
+from notewriter.training.overrides import start
 
 COMMANDS = {
     "quickstart": (

@@ -7,7 +7,7 @@
 import sys
 
 from notewriter.ground.errors import run
-from notewriter.training.contract import start
+from notewriter.training.overrides import start
 
 if __name__ == "__main__":
     run(lambda: start("notewriter.training.kto", sys.argv[1:]))

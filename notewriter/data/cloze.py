@@ -191,6 +191,8 @@ def alike(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
         return None
     shared = rng.sample(words, 2)
     (one, *_), (two, *_) = map(tokens, shared)
+    if one == two:
+        return None
     others = [each for each in corpus.by_word[one] if two in each.words and each.passage != first.passage]
     if not others:
         return None

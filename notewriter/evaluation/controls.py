@@ -108,7 +108,7 @@ def readings(run: Path) -> list[Reading]:
             question = questions.get(id)
             if question is None or question.question != predictions[id].question:
                 raise UserError(f"{path}: question {id!r} is not the one that {run} answered; restore the file")
-            note = first_words(predictions[id].note, words[id])
+            note = predictions[id].note if words[id] else ""
             found.append(Reading(question, _retrieved(trace, stores, seeds, run), note))
     return found
 

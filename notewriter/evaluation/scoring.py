@@ -8,7 +8,7 @@ from notewriter.artifacts.metrics import FewerSearches, Metrics, Summary
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import metrics
-from notewriter.evaluation.catalogue import check_family
+from notewriter.evaluation.catalogue import check_family, metric_named
 from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
 from notewriter.evaluation.metrics import check_questions
 from notewriter.evaluation.notes import note_scores
@@ -46,7 +46,8 @@ async def trace_of(question: Question, resources: Resources, method: Method, opt
 def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     """A question's prediction: the answer, the scores of answer, note and retrieval, and the costs.
 
-    After an error every score is 0, including those of a note that had been written before it.
+    After an error every score is 0, including those of a note that had been written before it; one of which less is
+    better is left out.
 
     Raises:
         UserError: see `notewriter.evaluation.metrics.score`.
@@ -56,7 +57,7 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         scores |= note_scores(trace.note, question, _facts_found(trace, question))
     scores |= supporting_recall(trace, question)
     if trace.error:
-        scores = dict.fromkeys(scores, 0.0)
+        scores = {name: 0.0 for name in scores if metric_named(name).better != "lower"}
     completions = [step.completion for step in trace.generations]
     reference = reference_of(trace, question.question) or ""
     return Prediction(

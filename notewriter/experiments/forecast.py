@@ -25,6 +25,7 @@ from notewriter.experiments.run import Pipeline, PipelineRun, program
 from notewriter.ground import jsonl
 from notewriter.ground.config import given, without_options
 from notewriter.ground.errors import UserError
+from notewriter.models.checkpoint import Checkpoint
 from notewriter.rollouts.rehearsal import Expected
 
 FOLDER = "dry_run"
@@ -146,9 +147,9 @@ class _Forecaster:
     def cost(self, run: PipelineRun) -> Cost:
         """The estimate of a run."""
         argv = run.argv()
-        before, self.served = self.served, run.serve
         if argv[:1] == ["notewriter"] and run.results() and not run.missing():
             return Cost(said=["finished"])
+        before, self.served = self.served, run.serve
         if run.in_dry_run:
             return Cost(seconds=self._done(argv, self.pipeline.log(run)))
         start = self.speed.start
@@ -170,10 +171,10 @@ class _Forecaster:
         return time.monotonic() - began
 
     def _fetched(self, argv: list[str]) -> Cost:
-        folder = given(argv).get("output_dir")
-        if not folder or Path(folder).is_dir():
-            return Cost(seconds=self.speed.start * STARTS[""], said=["is there"])
-        self.named[folder] = argv[3]
+        if folder := given(argv).get("output_dir"):
+            if Path(folder).is_dir():
+                return Cost(seconds=self.speed.start * STARTS[""], said=["is there"])
+            self.named[folder] = argv[3]
         size = re.search(r"to download: ([\d.]+) ([kMGT])?B", _printed([*argv, "--dry_run", "true"]))
         scale = {"k": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
         return Cost(gigabytes=float(size[1]) * scale.get(size[2], 1e-9) if size else 0.0, said=["to download"])
@@ -223,6 +224,8 @@ class _Forecaster:
 
     def _size(self, model: str) -> float:
         """The parameters of a model by its files or its name, or of the one before for one that is not made yet."""
+        if Path(model).is_dir():
+            model = Checkpoint(model).base.path
         weights = list(Path(model).glob("*.safetensors")) if model else []
         name = re.search(r"(\d+(?:\.\d+)?)([MB])\b", model)
         if weights:

@@ -80,8 +80,8 @@ def examples(before: Run, after: Run, number: int, control: str) -> str:
     Raises:
         UserError: as `controls.readings`.
     """
-    read = {each.question.id: each for each in after.read}
-    notes = control_notes(after.read, [control] if control else [])
+    read = {each.question.id: each for each in after.readings}
+    notes = control_notes(after.readings, [control] if control else [])
     parts = []
     for id in drawn(read.keys() & before.predictions.keys(), number):
         question = read[id].question

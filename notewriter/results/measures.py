@@ -49,7 +49,7 @@ def _deviation(name: str) -> Callable[[Sequence[Run]], float | None]:
 
 VALUES: dict[str, Value] = {
     **{metric.name: _later(metric.name, lambda run: run.next_search) for metric in next_search.METRICS},
-    **{metric.name: _later(metric.name, lambda run: run.names) for metric in notes.NAMES},
+    **{metric.name: _later(metric.name, lambda run: run.subjects) for metric in notes.NAMES},
     "retrievals": lambda run, of: of.retrievals,
     "searches_when_right": lambda run, of: of.retrievals if is_right(of) else None,
     "searches_when_wrong": lambda run, of: None if is_right(of) else of.retrievals,

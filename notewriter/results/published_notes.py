@@ -136,7 +136,7 @@ def _text_of(each: Prediction) -> str:
 def _readings(run: Run) -> Mapping[str, Reading]:
     """By question id; none where questions or passages are no longer at hand, as the page then mentions."""
     try:
-        return {each.question.id: each for each in run.read}
+        return {each.question.id: each for each in run.readings}
     except UserError as error:
         logger.warning("%s: its notes are published without their passages: %s", run.folder, error)
         return {}

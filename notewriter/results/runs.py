@@ -80,7 +80,7 @@ class Run:
         return {trace.question_id: trace.generations for trace in read_traces(self.folder / "traces.jsonl")}
 
     @functools.cached_property
-    def read(self) -> list[Reading]:
+    def readings(self) -> list[Reading]:
         """Its questions with the passages found and the notes written (`evaluation.controls.readings`).
 
         Raises:
@@ -95,20 +95,21 @@ class Run:
         Raises:
             UserError: the run's questions or index are no longer at hand.
         """
-        return run_async(self._searched()) if self.read else {}
+        return run_async(self._searched()) if self.readings else {}
 
     @functools.cached_property
-    def names(self) -> Mapping[str, Mapping[str, float]]:
+    def subjects(self) -> Mapping[str, Mapping[str, float]]:
         """Whether its notes name their subjects, by question id (`evaluation.notes.names_subjects`).
 
         Raises:
             UserError: the run's questions or index are no longer at hand.
         """
-        return {each.question.id: names_subjects(each.note, list(each.passages)) for each in self.read}
+        return {each.question.id: names_subjects(each.note, list(each.passages)) for each in self.readings}
 
     async def _searched(self) -> dict[str, dict[str, float]]:
+        noted = [Noted(each.question, each.passages, each.note) for each in self.readings]
         async with searched_again(self.folder) as retriever:
-            return await scores_of([Noted(each.question, each.passages, each.note) for each in self.read], retriever)
+            return await scores_of(noted, retriever)
 
     @functools.cached_property
     def prices(self) -> Prices:

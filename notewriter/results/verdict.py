@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from notewriter.artifacts.run_folder import CONFIG
+from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.evaluation.controls import SENTENCES
 from notewriter.evaluation.notes import FACTS, WORDS
@@ -29,8 +29,8 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
         against: control -> its notes beside those of the run after, with corrected p-values; may be empty.
 
     Returns:
-        A sentence and, unless training helped, the number of questions that were too few; empty without a score in
-        common.
+        A sentence and, unless training helped, the numbers of questions that were too few: to tell a difference whose
+        interval includes zero, and to learn from. Empty without a score in common.
     """
     measure = next((name for name in (FACTS, *HEADLINE) if name in comparison), None)
     if measure is None:
@@ -67,7 +67,7 @@ def _too_few(after: Run, trained: bool, *differences: tuple[str, Paired]) -> str
     which the nearest difference that is not sure yet would exclude zero, if it stays as it is.
     """
     unsure = [each for _, each in differences if each.difference.mean and not each.difference.excludes_zero]
-    if differences and not unsure and all(each.difference.mean > 0 for _, each in differences):
+    if differences and all(is_sure(name, each) and each.difference.mean > 0 for name, each in differences):
         return ""
     said = ""
     if unsure:
@@ -92,11 +92,18 @@ def _questions_to_tell(paired: Paired) -> int:
 
 
 def _learnt_from(run: Run) -> int:
-    """The questions of the data that a run's model was trained on; 0 where no record tells."""
+    """The questions of the data that a run's model was trained on; 0 where no record tells.
+
+    Gold evidence and pairs of the same questions count once.
+    """
     if not (run.folder / CONFIG).is_file():
         return 0
-    made = statistics_of(origins_of(run.folder).data)
-    return sum(count for _, record in made if isinstance(count := record.get("questions"), int))
+    asked: dict[tuple[str, str], int] = {}
+    for folder, record in statistics_of(origins_of(run.folder).data):
+        config = read_config(folder)
+        questions = str(config.get("path")), str(config.get("question_set"))
+        asked[questions] = max(asked.get(questions, 0), record.get("questions", 0))
+    return sum(asked.values())
 
 
 def _more(name: str, paired: Paired, than: str) -> str:

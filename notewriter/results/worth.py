@@ -108,12 +108,12 @@ class Worth:
 
     Args:
         label: the run's name.
-        read: its questions.
+        readings: its questions.
         scores: writer -> question id -> measure -> value; the run's own notes are `OWN`.
     """
 
     label: str
-    read: list[Reading]
+    readings: list[Reading]
     scores: Scores
 
 
@@ -141,7 +141,11 @@ def worth_section(runs: Sequence[Run], arguments: WorthArguments, models: ModelA
         }
     worths = [measured[run.folder] for run in runs]
     chosen = measured[choosing[0].folder] if choosing else None
-    parts: list[Part] = [*explanation(arguments, chosen), best_table(worths, chosen), Plot("worth", curves(worths))]
+    parts: list[Part] = [
+        *explanation(arguments, chosen),
+        best_table(worths, chosen),
+        Plot("worth", curves(worths, fitted)),
+    ]
     return Section("worth", "What the notes are worth", [*parts, *map(writers_table, worths)])
 
 
@@ -161,15 +165,18 @@ def worth_of(
         UserError: the run kept no notes, its questions or passages are not at hand, the regression was fitted on one of
             them, or the reader fails.
     """
-    if not run.read:
+    if not run.readings:
         raise UserError(f"{run.folder}: has no notes; name a run of a method that keeps one, such as deepnote")
     names = [*CONTROLS, *([REGRESSION] if fitted else [])]
-    notes = {OWN: {each.question.id: each.note for each in run.read}, **control_notes(run.read, names, fitted=fitted)}
-    questions = [each.question for each in run.read]
+    notes = {
+        OWN: {each.question.id: each.note for each in run.readings},
+        **control_notes(run.readings, names, fitted=fitted),
+    }
+    questions = [each.question for each in run.readings]
     found = run_async(_next_search(run, notes, arguments)) if arguments.further else {}
     gains = note_gains(notes, questions, reader, logs, arguments.cut_at) if reader else {}
     scores: Scores = {writer: {} for writer in notes}
-    for each in run.read:
+    for each in run.readings:
         id, passages, at_hand = each.question.id, list(each.passages), each.at_hand
         likelihood = (YES_NO if is_yes_no(each.question.answers) else LIKELIHOOD).name
         for writer, by_question in notes.items():
@@ -180,14 +187,14 @@ def worth_of(
                 **found.get(writer, {}).get(id, {}),
                 **({likelihood: gains[writer][id]} if id in gains.get(writer, {}) else {}),
             }
-    return Worth(run.label or run.metrics.name, run.read, scores)
+    return Worth(run.label or run.metrics.name, run.readings, scores)
 
 
 async def _next_search(run: Run, notes: Mapping[str, Mapping[str, str]], arguments: WorthArguments) -> Scores:
     async with searched_again(run.folder, parts_of(arguments.index, arguments.retriever)) as retriever:
         return {
             writer: await scores_of(
-                [Noted(each.question, each.passages, by_question[each.question.id]) for each in run.read],
+                [Noted(each.question, each.passages, by_question[each.question.id]) for each in run.readings],
                 retriever,
                 k=arguments.further,
                 words=arguments.cut_at,
@@ -203,7 +210,7 @@ def writers_table(worth: Worth) -> Table:
         [worth.label if writer == OWN else writer, *(_mean(by_question, name) for name in measures)]
         for writer, by_question in worth.scores.items()
     ]
-    caption = f"{worth.label}: {len(worth.read)} questions, controls at as many words as its notes"
+    caption = f"{worth.label}: {len(worth.readings)} questions, controls at as many words as its notes"
     return caption, ["writer", *(HEADS[name] for name in measures)], rows
 
 
@@ -237,15 +244,15 @@ def _controls(worth: Worth) -> Scores:
     return {writer: scores for writer, scores in worth.scores.items() if writer != OWN}
 
 
-def curves(worths: Sequence[Worth]) -> str:
+def curves(worths: Sequence[Worth], fitted: Regression | None = None) -> str:
     """The facts within the first words of notes, a panel a run, beside the best control and `gold`; an SVG image."""
     panels = []
     for worth in worths:
-        shown = {"notes": {each.question.id: each.note for each in worth.read}}
+        shown = {"notes": {each.question.id: each.note for each in worth.readings}}
         best = highest_control(_controls(worth), FACTS)
-        shown |= control_notes(worth.read, (*([best] if best in CONTENDERS else []), CEILING), CURVE[-1])
+        shown |= control_notes(worth.readings, (*filter(None, [best]), CEILING), CURVE[-1], fitted)
         lines = {
-            writer: facts_curve([(notes[each.question.id], each.question) for each in worth.read])
+            writer: facts_curve([(notes[each.question.id], each.question) for each in worth.readings])
             for writer, notes in shown.items()
         }
         panels.append(charts.Panel(worth.label, lines, axis="First words of the note"))

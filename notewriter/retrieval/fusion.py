@@ -40,14 +40,15 @@ def fuse(
     an empty string if unknown.
     """
     corpora = [corpus or str(number) for number, corpus in enumerate(corpora or [""] * len(rankings))]
-    prefixes = tuple(f"{number}:" for number in range(1, len(rankings) + 1))
+    numbers = {corpus: number for number, corpus in enumerate(dict.fromkeys(corpora))}
+    prefixes = tuple(f"{number}:" for number in range(1, len(numbers) + 1))
 
     def unique(number: int, id: str) -> str:
         # An id of the first corpus that looks prefixed gets its own prefix.
         return id if number == 0 and not id.startswith(prefixes) else f"{prefixes[number]}{id}"
 
     renamed = [
-        [Passage(unique(corpora.index(corpus), passage.id), passage.title, passage.text) for passage in ranking]
+        [Passage(unique(numbers[corpus], passage.id), passage.title, passage.text) for passage in ranking]
         for corpus, ranking in zip(corpora, rankings, strict=True)
     ]
     return reciprocal_rank_fusion(renamed, lambda passage: (passage.title, passage.text), weights)

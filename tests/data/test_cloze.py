@@ -52,6 +52,16 @@ def test_both_sentences_of_passages_that_are_alike_have_the_words_that_compare_t
     assert any("silent" in question.question and "drama" in question.question for question in made)
 
 
+def test_a_word_that_stands_twice_in_a_sentence_is_no_second_word():
+    made = questions(
+        cloze.alike,
+        Passage("1", "Ebb", "Silent tides and tides again."),
+        Passage("0", "Flood", "Silent tides again in spring."),
+    )
+    assert made
+    assert all(each.question.count("tides") < 2 for each in made)
+
+
 def test_what_both_passages_have_is_a_yes_and_which_of_them_a_name_of_theirs():
     made = questions(cloze.alike, FILM, Passage("0", "High Tide", "High Tide is a silent drama of 1921."))
     answers = {(question.question.split()[0], question.answers) for question in made}

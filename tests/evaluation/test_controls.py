@@ -219,3 +219,14 @@ def copied(run, folder):
 
 def settings_of(run):
     return ["--config", str(run) + ".yaml"]
+
+
+def test_notes_are_read_as_they_were_written(noted_runs, tmp_path):
+    """Sentences end with lines, and lines of a table are no words of a note, but stand in it."""
+    folder, _ = noted_runs
+    run = copied(folder / "after", tmp_path)
+    records = [record for _, record in jsonl.read(run / "predictions.jsonl")]
+    note = "It may be:\n\n| a | b |\n|---|---|\n| c | d |"
+    records[0] |= {"note": note, "scores": records[0]["scores"] | {"note_words": 7.0}}
+    jsonl.write(run / "predictions.jsonl", records)
+    assert [each.note for each in readings(run) if each.question.id == records[0]["question_id"]] == [note]

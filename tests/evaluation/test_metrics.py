@@ -384,3 +384,10 @@ def test_a_metric_with_the_name_of_a_score_of_every_run_is_refused(name, monkeyp
 
 def test_whatever_tables_compute_of_any_run_has_its_value():
     assert OF_TABLES.keys() <= VALUES.keys() | TOGETHER.keys()
+
+
+def test_the_remedy_names_the_benchmark_with_the_references_of_a_family():
+    without = [Question("q3", "Where?", ())]
+    for family, remedy in (("drop", "dataset: iirc"), ("ruler", "choose another family")):
+        with pytest.raises(UserError, match=remedy):
+            check_questions(family, without)

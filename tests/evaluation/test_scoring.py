@@ -9,6 +9,7 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.evaluation.accounting import run_costs
 from notewriter.evaluation.scoring import fewer_searches, prediction_of, score_answers
+from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Question, Sampling
 
@@ -127,3 +128,15 @@ def test_answers_of_any_origin_are_scored_by_a_benchmark(tmp_path):
         score_answers({}, questions, "rouge")
     with pytest.raises(UserError, match="there are none"):
         score_answers({}, [], "hotpotqa")
+
+
+def test_an_error_is_not_the_best_value_of_a_score_of_which_less_is_better(tmp_path):
+    (tmp_path / "lengths.py").write_text(
+        "from notewriter.evaluation.metrics.metric import Family, Metric\n"
+        "def score(prediction, question): return {'letters': len(prediction)}\n"
+        "FAMILY = Family(score, (Metric('letters', 'Letters', '', better='lower', share=False),))\n"
+    )
+    plugins.load(place := f"{tmp_path / 'lengths.py'}:FAMILY")
+    question = Question("a", "Who?", ("Ann",))
+    assert prediction_of(question, Trace("a", "m", answer="Ann Lee"), place).scores == {"letters": 7}
+    assert prediction_of(question, Trace("a", "m", error="too long"), place).scores == {}

@@ -110,6 +110,25 @@ def test_a_model_that_is_there_has_the_size_of_its_weights_however_they_are_stor
     assert said["before"].startswith("1.9 minutes")
 
 
+def test_an_adapter_has_the_size_of_its_base(asked, tmp_path, capsys):
+    model = tmp_path / "adapter"
+    model.mkdir()
+    save_file({"a": torch.zeros(10, 5)}, model / "adapter_model.safetensors")
+    (model / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "you/Small-5M", "peft_type": "LORA", "r": 8}'
+    )
+    command = f"notewriter evaluate --output_dir {tmp_path}/before"
+    said = dry_run(tmp_path, capsys, [RUNS[0], {"title": "before", "command": command, "serve": str(model)}])
+    assert said["before"].startswith("1.9 minutes")
+
+
+def test_the_server_of_a_run_after_a_finished_one_has_to_start(asked, tmp_path, capsys):
+    (tmp_path / "out/pairs").mkdir(parents=True)
+    (tmp_path / "out/pairs/stats.json").write_text("{}")
+    said = dry_run(tmp_path, capsys, RUNS)
+    assert said["label"].endswith("finished") and said["before"].startswith("17.7 minutes")
+
+
 def test_only_marked_runs_are_done_and_pairs_are_made_without_a_model_beside(asked, tmp_path, capsys):
     dry_run(tmp_path, capsys, RUNS)
     done = [argv for argv in asked if "--dry_run" not in argv]

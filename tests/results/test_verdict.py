@@ -1,5 +1,7 @@
 """The verdict in words: what each outcome of the tables says."""
 
+import shutil
+
 import pytest
 
 from notewriter.artifacts.metrics import Interval
@@ -77,10 +79,13 @@ def test_the_intervals_of_the_tables_decide_what_is_said(runs, gain, beside, sen
 def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need_more(runs, tmp_path):
     """As the records beside its checkpoint, and beside the data of that, tell."""
     checkpoint, pairs = tmp_path / "checkpoint", tmp_path / "pairs"
-    for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, {"pairs": pairs}), (pairs, {})):
+    trained_on = {"pairs": pairs, "data": tmp_path / "gold"}
+    for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, trained_on), (pairs, {})):
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in config.items()) or "{}\n")
     (pairs / "stats.json").write_text('{"questions": 25, "pairs": {"train": 84, "dev": 0}}')
+    # Of the same questions, which count once.
+    shutil.copytree(pairs, tmp_path / "gold")
     worse, better = ({"note_fact_recall": paired(mean, 0.05)} for mean in (-0.12, 0.12))
     few = (
         " It learnt from 25 questions, which are few: with 375 more there would be the 400 up to which notes were seen "
@@ -89,6 +94,8 @@ def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need
     assert verdict(*runs, worse, {}).endswith(f"than before [-0.170, -0.070].{few}")
     assert verdict(*runs, better, controls(-0.19, 0.1)).endswith(few)
     assert few not in verdict(*runs, better, controls(0.05, 0.02))
+    # The interval alone excludes zero.
+    assert verdict(*runs, {"note_fact_recall": paired(0.06, 0.05, p_value=0.3)}, {}).endswith(few)
 
 
 def test_longer_notes_are_said_to_be_longer(runs):

@@ -13,7 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.results import report, worth
 from notewriter.results.runs import Run
 from notewriter.results.without_a_model import highest_control
-from notewriter.results.worth import CONTROLS, OWN, WorthArguments, best_table, worth_of, writers_table
+from notewriter.results.worth import CONTROLS, OWN, WorthArguments, best_table, curves, worth_of, writers_table
 from notewriter.rollouts.regression import fitted
 from notewriter.testing import scripted_endpoint
 
@@ -58,18 +58,20 @@ def test_the_control_to_beat_is_chosen_on_training_questions_if_these_are_given(
         name: {id: {"note_fact_recall_40": float(name == "random")} for id in by_question}
         for name, by_question in after.scores.items()
     }
-    chosen = worth.Worth("train", after.read, scores)
+    chosen = worth.Worth("train", after.readings, scores)
     _, _, rows = best_table([after], chosen)
     assert [row[0].rpartition(" ")[2] for row in rows] == ["random"]
 
 
 def test_a_control_that_is_fitted_joins_the_others_on_questions_that_it_has_not_seen(after, noted_runs):
     folder, _ = noted_runs
-    seen = [replace(each.question, id=f"seen {each.question.id}") for each in after.read]
-    regression = fitted(zip(seen, (each.passages for each in after.read), strict=True))
+    seen = [replace(each.question, id=f"seen {each.question.id}") for each in after.readings]
+    regression = fitted(zip(seen, (each.passages for each in after.readings), strict=True))
     worth = worth_of(Run(folder / "after"), WorthArguments(further=0), None, folder, regression)
     assert {each["note_words"] for each in worth.scores["regression"].values()} == {12.0}
-    of_itself = fitted((each.question, each.passages) for each in after.read)
+    scores = worth.scores | {"regression": {id: {"note_fact_recall": 1.0} for id in worth.scores["lead"]}}
+    assert ">regression<" in curves([replace(worth, scores=scores)], regression)
+    of_itself = fitted((each.question, each.passages) for each in after.readings)
     with pytest.raises(UserError, match="regression: was fitted on question"):
         worth_of(Run(folder / "after"), WorthArguments(further=0), None, folder, of_itself)
 

@@ -54,6 +54,11 @@ def test_sources_take_turns():
     assert ids(fusion.fuse([named("a", "b", "c"), named("x", "y")])) == ["a", "2:x", "b", "2:y", "c"]
 
 
+def test_ids_are_numbered_by_corpus_however_many_rankings_each_has():
+    rankings = [named("a"), named("b"), named("x")]
+    assert ids(fusion.fuse(rankings, ["one", "one", "other"])) == ["a", "b", "2:x"]
+
+
 def test_a_passage_that_two_sources_hold_is_one_passage_with_the_first_ones_id():
     one = [Passage("1", "River", "It flows."), Passage("2", "Bridge", "Mira built it.")]
     other = [Passage("17", "Bridge", "Mira built it."), Passage("1", "River", "Another one.")]

@@ -51,10 +51,19 @@ def _walk(folder: Path, prefix: str, top: Path, entered: set[Path]) -> Iterator[
                 yield from _walk(path, f"{name}/", top, entered)
         elif not path.is_file():
             yield Skipped(name, "is a broken or circular link" if path.is_symlink() else "is not a regular file")
-        elif path.is_symlink() and path.resolve().is_relative_to(top):
-            yield Skipped(name, "is a link to a file that is read under another name")
+        elif path.is_symlink() and (target := path.resolve()).is_relative_to(top):
+            if target in entered or _is_found(target.relative_to(top)):
+                yield Skipped(name, "is a link to a file that is read under another name")
+            else:
+                entered.add(target)
+                yield from _file(path, name)
         else:
             yield from _file(path, name)
+
+
+def _is_found(path: Path) -> bool:
+    """Whether a file is read where it lies: not in a store of hidden folders or of names without an ending."""
+    return not any(part.startswith(".") for part in path.parts) and path.suffix.lower() in EXTRACTORS
 
 
 def _file(path: Path, name: str) -> Iterator[tuple[str, Path] | Skipped]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from notewriter.datasets import BENCHMARKS
 from notewriter.evaluation.metrics import (
     asqa,
     deepnote,
@@ -61,8 +62,7 @@ def check_questions(family: str, questions: Iterable[Question]) -> None:
         with _naming(family, question, chosen.golds):
             if not (question.answers and chosen.golds(question)):
                 raise UserError(
-                    f"question {question.id}: has no gold answer for metric family {family}; "
-                    f"load it with dataset: {family}"
+                    f"question {question.id}: has no gold answer for metric family {family}; {_remedy(family)}"
                 )
 
 
@@ -123,11 +123,18 @@ def _naming(family: str, question: Question, function: Callable[..., Any]) -> It
     except UserError:
         raise
     except Exception as error:
-        remedy = f"load it with dataset: {family}"
         if isinstance(error, KeyError):
-            raise UserError(f"question {question.id}: has no {error} for metric family {family}; {remedy}") from error
+            raise UserError(
+                f"question {question.id}: has no {error} for metric family {family}; {_remedy(family)}"
+            ) from error
         if isinstance(error, (TypeError, AttributeError, ZeroDivisionError)):
             raise UserError(
-                f"question {question.id}: its metadata does not fit metric family {family} ({error}); {remedy}"
+                f"question {question.id}: its metadata does not fit metric family {family} ({error}); {_remedy(family)}"
             ) from error
         raise
+
+
+def _remedy(family: str) -> str:
+    """The benchmarks whose questions have the references of a family."""
+    benchmarks = [name for name, benchmark in BENCHMARKS.items() if benchmark.family == family]
+    return f"load it with dataset: {' or '.join(benchmarks)}" if benchmarks else "choose another family"

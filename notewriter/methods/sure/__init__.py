@@ -20,7 +20,8 @@ async def sure(
 
     A candidate's score is its validity (1 if the model says that the summary supports it, else 0) plus its ranking:
     the number of other candidates with a less informative summary, with half a point for a tie. Each pair of
-    summaries is compared in both orders. Of equal scores the earlier candidate wins. Counts `unreadable_verdicts`.
+    summaries is compared in both orders. Of equal scores the earlier candidate wins. With fewer than two candidates
+    there is nothing to choose, and the note is empty. Counts `unreadable_verdicts`.
 
     Args:
         top_k: passages to summarise (the paper: N = 10).

@@ -55,7 +55,7 @@ LOSSES = {
 
 NEEDS: dict[str, tuple[str, Collection[str | bool]]] = {
     option: ("loss_type", {name for name, loss in LOSSES.items() if loss.reads(option)})
-    for option in ("label_smoothing", "discopop_tau", "simpo_gamma", *OF_A_REFERENCE)
+    for option in (*(option for loss in LOSSES.values() for option in loss.options), *OF_A_REFERENCE)
 } | {
     "f_alpha_divergence_coef": ("f_divergence_type", {"alpha_divergence"}),
     "ref_model_mixup_alpha": ("sync_ref_model", {True}),

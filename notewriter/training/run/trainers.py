@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
 
 from notewriter.ground.errors import UserError, writing
-from notewriter.training.contract import check_methods
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.pairs import unpaired
@@ -24,6 +23,7 @@ from notewriter.training.options import (
     format_of,
     recomputes_by_need,
 )
+from notewriter.training.overrides import check_methods
 from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
 from notewriter.training.run.recomputation import bare, need_of
 from notewriter.training.run.resumption import on_main_process

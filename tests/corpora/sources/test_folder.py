@@ -382,3 +382,18 @@ def test_front_matter_whose_aliases_stand_for_too_much_is_text(folder, tmp_path)
     aliases = "".join(f"a{level}: &a{level} [*a{level - 1}, *a{level - 1}]\n" for level in range(1, 60))
     (folder / "a.md").write_text(f"---\na0: &a0 [x, x]\n{aliases}title: *a59\n---\nThe Osk is a river.\n")
     assert build(folder, tmp_path / "corpus", "--size", "1000")[-1]["text"].endswith("The Osk is a river.")
+
+
+def test_what_links_lead_to_in_a_store_is_read_once(folder, tmp_path):
+    """As git-annex and DVC keep files: below a hidden folder, or without an ending."""
+    for place in (".store/osk.md", "blobs/5e1f"):
+        (folder / place).parent.mkdir()
+        (folder / place).write_text(f"The Osk is a river of {place}.")
+    for name, target in (("a.md", ".store/osk.md"), ("b.md", ".store/osk.md"), ("c.md", "blobs/5e1f")):
+        os.symlink(target, folder / name)
+    texts = [passage["text"] for passage in build(folder, tmp_path / "corpus")]
+    assert [text for text in texts if " of " in text] == [
+        "The Osk is a river of .store/osk.md.",
+        "The Osk is a river of blobs/5e1f.",
+    ]
+    assert "read under another name" in read_skipped(tmp_path / "corpus")["b.md"]

@@ -8,6 +8,8 @@ from judge_cases import BEFORE, BOTH, QUESTION
 
 from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status, whole_facts
 from notewriter.data.judges.case import NOTHING
+from notewriter.ground import plugins
+from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.method import Kind
 
@@ -29,6 +31,24 @@ async def test_metric_ranks_answers_by_f1_under_the_rules_of_the_family(make_cas
         case, _ = make_case(["Fulda", "Osk"], question=question, family=family)
         scores[family] = (await metric(case)).scores
     assert scores == {"hotpotqa": [0, 0], "musique": [1, 0]}
+
+
+async def test_metric_takes_a_share_of_which_more_is_better(make_case, tmp_path):
+    (tmp_path / "lengths.py").write_text(
+        "from notewriter.evaluation.metrics.metric import Family, Metric\n"
+        "def score(prediction, question):\n"
+        "  return {'letters': len(prediction), 'right': float(prediction in question.answers)}\n"
+        "LETTERS = Metric('letters', 'Letters', '', share=False)\n"
+        "FAMILY = Family(score, (LETTERS, Metric('right', 'Right', '')))\n"
+        "NO_SHARE = Family(lambda *of: {'letters': 3}, (LETTERS,))\n"
+    )
+    for name in ("FAMILY", "NO_SHARE"):
+        plugins.load(f"{tmp_path / 'lengths.py'}:{name}")
+    case, _ = make_case(["Tolen", "a long way round"], family=f"{tmp_path / 'lengths.py'}:FAMILY")
+    assert (await metric(case)).scores == [1, 0]
+    case, _ = make_case(["Tolen", "Fulda"], family=f"{tmp_path / 'lengths.py'}:NO_SHARE")
+    with pytest.raises(UserError, match="has no share of which more is better"):
+        await metric(case)
 
 
 async def test_metric_without_a_right_answer_has_no_pair(make_case):

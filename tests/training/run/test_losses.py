@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from trl import DPOTrainer
 
-from notewriter.training.run.losses import LOSSES
+from notewriter.training.run.losses import LOSSES, NEEDS
 
 TRL_LOSSES = [name for name, loss in LOSSES.items() if loss.is_of_trl]
 
@@ -29,3 +29,7 @@ def test_label_smoothing_is_refused_where_trls_loss_does_not_read_it(loss: str) 
     source = inspect.getsource(DPOTrainer._compute_loss)
     branch = source.split(f'loss_type == "{loss}"')[1].split("elif loss_type ==")[0]
     assert ("label_smoothing" in branch) == LOSSES[loss].reads("label_smoothing")
+
+
+def test_every_option_of_a_loss_is_refused_with_the_others() -> None:
+    assert all(loss in NEEDS[option][1] for loss in LOSSES for option in LOSSES[loss].options)

@@ -1,6 +1,6 @@
-"""The overrides of other libraries' names and values, which may change with any of their releases.
+"""Checks of what training overrides in other libraries, which may change with any of their releases.
 
-Checked once at the start, before an import of them fails, or a method that nobody calls any longer changes what is
+They are made once at the start, before an import fails, or a method that nobody calls any longer changes what is
 trained.
 """
 

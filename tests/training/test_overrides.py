@@ -9,33 +9,35 @@ import pytest
 
 from notewriter import cli
 from notewriter.ground.errors import UserError
-from notewriter.training import contract
+from notewriter.training import overrides
 from notewriter.training.run.trainers import MeteredDPOTrainer, MeteredKTOTrainer, MeteredSFTTrainer
 
 
 def test_the_installed_releases_pass() -> None:
-    contract.check_versions()
+    overrides.check_versions()
     for trainer in (MeteredDPOTrainer, MeteredKTOTrainer, MeteredSFTTrainer):
-        contract.check_methods(trainer)
+        overrides.check_methods(trainer)
 
 
-@pytest.mark.parametrize("package", contract.OVERRIDDEN)
+@pytest.mark.parametrize("package", overrides.OVERRIDDEN)
 def test_another_release_is_named_with_the_remedy(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = contract.version
-    monkeypatch.setattr(contract, "version", lambda name: "99.0" if name == package else true(name))
+    true = overrides.version
+    monkeypatch.setattr(overrides, "version", lambda name: "99.0" if name == package else true(name))
     with pytest.raises(
         UserError, match=rf"{package}: 99\.0 is installed, and training needs .*; run pip install '{package}<"
     ):
-        contract.check_versions()
+        overrides.check_versions()
 
 
 @pytest.fixture
 def another_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed TRL that lacks what training imports of it."""
-    true = contract.version
-    monkeypatch.setattr(contract, "version", lambda name: "1.15.0" if name == "trl" else true(name))
+    true = overrides.version
+    monkeypatch.setattr(overrides, "version", lambda name: "1.15.0" if name == "trl" else true(name))
     monkeypatch.setitem(sys.modules, "trl", None)
-    for name in [name for name in sys.modules if name.startswith("notewriter.training.") and name != contract.__name__]:
+    for name in [
+        name for name in sys.modules if name.startswith("notewriter.training.") and name != overrides.__name__
+    ]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError):
         importlib.import_module("notewriter.training.dpo")
@@ -68,4 +70,4 @@ def test_and_by_each_command(command: str, monkeypatch: pytest.MonkeyPatch, caps
 def test_a_method_that_the_library_no_longer_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MeteredDPOTrainer, "_compute_gone", lambda self: None, raising=False)
     with pytest.raises(UserError, match="DPOTrainer has no _compute_gone, which training overrides"):
-        contract.check_methods(MeteredDPOTrainer)
+        overrides.check_methods(MeteredDPOTrainer)
