@@ -127,7 +127,7 @@ def _how_far(experiment: Experiment, command: list[str]) -> str:
     return (
         f"Written from {' and '.join(read)} by `{shlex.join(command)}`; no number below is typed by hand. "
         f"{len(runs)} of {len(experiment.planned)} evaluations are finished."
-    ) + (f" Of these cells none is, and tables leave them out: {'; '.join(missing)}." if missing else "")
+    ) + (f" No evaluation of these cells is, and tables leave them out: {'; '.join(missing)}." if missing else "")
 
 
 def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]:
@@ -323,8 +323,8 @@ def _choice(experiment: Experiment) -> str:
     """How the best control was chosen, if a test names it."""
     if not any(test.compare[0] == BEST for test in experiment.primary):
         return ""
-    names = ", ".join(experiment.controls)
-    return f" The {BEST} in a score is the highest of {names} on {experiment.sets[experiment.chosen_on]}."
+    names, title = ", ".join(experiment.controls), experiment.sets[experiment.chosen_on]
+    return f" The {BEST} in a score is the highest of {names} on the set “{title}”, once all of them have run there."
 
 
 def _against_best(experiment: Experiment) -> list[Part]:

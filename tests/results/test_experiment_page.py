@@ -101,7 +101,7 @@ def test_a_cell_without_a_run_is_named_once_and_left_out_of_the_tables(experimen
     cells = yaml.safe_load(textwrap.dedent(FILE.format(folder=tmp_path / "run")))["results"]["cells"]
     missing = {"offline": "{{ output_dir }}/offline-{{ seed }}/{{ set }}"}
     text = page(experiment(cells=cells | missing, compare=[["base", "offline"], ["base", "trained"]]), tmp_path)
-    assert "3 of 10 evaluations are finished. Of these cells none is, and tables leave them out: offline." in text
+    assert "3 of 10 evaluations are finished. No evaluation of these cells is, and tables leave" in text
     assert text.count("offline") == 1 and "base → trained" in text
     assert "leave them out" not in page(experiment(), tmp_path)
 
@@ -155,7 +155,7 @@ def test_the_best_control_is_chosen_on_a_set_of_its_own(experiment, runs, tmp_pa
     text = page(experiment(**changes), tmp_path)
     ((test, before, after, *_),) = primary_rows(text)
     assert (test, before, after) == ("f1: best control (lead) → trained, held out", "0.100", "0.750")
-    assert "The best control in a score is the highest of lead, first on questions to choose on." in text
+    assert "The best control in a score is the highest of lead, first on the set “questions to choose on”, once" in text
     section = text[text.index("## Against the best control") : text.index("## Scores")]
     assert "minus that of lead" in section and "| trained | +0.650 " in section and "| first |" not in section
     assert "![gain-f1](page-gain-f1.svg)" in text and "+0.650" in (tmp_path / "page-gain-f1.svg").read_text()
