@@ -5,6 +5,7 @@ import itertools
 import re
 import tomllib
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -111,6 +112,10 @@ WORD_AS_HTML = "\n".join(
 """The headings of a Word file, below its title (mammoth's style map; other styles are as it has them)."""
 
 
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+"""The errors of a zip file: of its directory, a part's bytes, its end, and of encryption or unknown compression."""
+
+
 def _docx(name: str, path: Path) -> Document:
     """A Word file by way of HTML, without its pictures."""
     try:
@@ -124,8 +129,10 @@ def _docx(name: str, path: Path) -> Document:
             raise UserError(f"{name}: is larger than {webpage.MAX_BYTES // 1_000_000} MB; split it into several files")
         with open(path, "rb") as file:
             html = mammoth.convert_to_html(file, style_map=WORD_AS_HTML, convert_image=lambda image: []).value
-    # Its reader raises whatever a missing part or attribute leads to.
-    except (zipfile.BadZipFile, LookupError, ValueError, AttributeError, ExpatError) as error:
+    except RecursionError:
+        raise
+    # Its reader raises whatever a missing part or attribute, or a part's damaged or encrypted bytes, lead to.
+    except (*DAMAGED_ZIP, LookupError, ValueError, TypeError, AttributeError, ExpatError) as error:
         raise UserError(f"{name}: is a damaged or encrypted Word file ({one_line(error)}); save it again") from error
     page = webpage.read(name, f"<html><body>{html}</body></html>")
     return Document(
@@ -149,6 +156,8 @@ def _pdf(name: str, path: Path) -> Document:
             bookmarks = [(each.level, each.get_title(), each.get_dest()) for each in pdf.get_toc()]
             marks = [(level, plain(title), to.get_index()) for level, title, to in bookmarks if to]
             title = plain(pdf.get_metadata_dict().get("Title") or "")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: is a damaged PDF (its title or a bookmark is no text: {error.reason})") from error
     except pypdfium2.PdfiumError as error:
         if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
             raise UserError(f"{name}: is encrypted; remove the password") from error

@@ -163,7 +163,7 @@ def told(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
 
 
 def linked(corpus: Sentences, rng: random.Random, name: str) -> Question | None:
-    """A question on two linked passages: some words of a sentence of each; the answer is the first one's title."""
+    """A question on two linked passages: some words of a sentence of each; the answer is the second one's title."""
     first = rng.choice(rng.choice(corpus.by_passage))
     if not (others := corpus.named_in(first)):
         return None

@@ -159,7 +159,7 @@ class _Forecaster:
             cost = self._asked(run)
             cost.seconds += start * (STARTS[""] + (STARTS["server"] if run.serve and run.serve != before else 0))
             return cost
-        if argv[1] == "train":
+        if argv[:2] == ["notewriter", "train"]:
             return self._trained(argv)
         return Cost(seconds=start * STARTS[""])
 

@@ -40,7 +40,7 @@ POLL = 30.0
 """Seconds between two looks at a running batch."""
 
 DAYS = 30
-"""Seconds that a call may wait, over all its batches."""
+"""Days that a call may wait, over all its batches."""
 
 Reply = TypeVar("Reply")
 

@@ -156,6 +156,12 @@ def test_what_is_finished_takes_nothing(asked, tmp_path, capsys):
     assert "corpus" not in [argv[1] for argv in asked]
 
 
+def test_a_program_of_somebody_else_is_no_training_of_ours(asked, tmp_path, capsys):
+    programs = [{"title": title, "command": title} for title in ("./prepare.sh", "other train settings.yaml")]
+    said = dry_run(tmp_path, capsys, [RUNS[0], *programs])
+    assert said["./prepare.sh"] == said["other train settings.yaml"] == "0.1 minutes"
+
+
 def test_a_file_without_marked_runs_prints_its_commands_and_runs_nothing(asked, tmp_path, capsys):
     assert dry_run(tmp_path, capsys, [{"title": "read: it", "command": "notewriter corpus"}]) == {"read": "it"}
     assert not asked

@@ -1,8 +1,11 @@
 """A folder of documents, and the bad input in it."""
 
+import io
 import json
 import os
+import struct
 import time
+import zipfile
 
 import parsers
 import pytest
@@ -85,10 +88,11 @@ def test_a_word_file_has_its_headings_and_tables(folder, tmp_path):
 def test_a_damaged_word_file_and_one_that_unpacks_to_too_much_are_named(folder, tmp_path, monkeypatch):
     (folder / "kept.txt").write_text("The Osk is a river.")
     (folder / "cut.docx").write_bytes(docx("Varn is a village.")[:-200])
+    (folder / "flipped.docx").write_bytes(with_flipped_part(docx("Varn is a village.")))
     (folder / "long.docx").write_bytes(docx("Varn is a village. " * 2_000_000))
     assert [passage["id"] for passage in build(folder, tmp_path / "corpus")] == ["kept.txt#1"]
     reasons = read_skipped(tmp_path / "corpus")
-    assert "is a damaged or encrypted Word file" in reasons["cut.docx"]
+    assert all("is a damaged or encrypted Word file" in reasons[name] for name in ("cut.docx", "flipped.docx"))
     assert "is larger than 20 MB" in reasons["long.docx"]
 
 
@@ -397,3 +401,21 @@ def test_what_links_lead_to_in_a_store_is_read_once(folder, tmp_path):
         "The Osk is a river of blobs/5e1f.",
     ]
     assert "read under another name" in read_skipped(tmp_path / "corpus")["b.md"]
+
+
+def with_flipped_part(content):
+    """A Word file, the first compressed byte of whose text says that there is no such block."""
+    changed = bytearray(content)
+    with zipfile.ZipFile(io.BytesIO(content)) as parts:
+        part = parts.getinfo("word/document.xml")
+    lengths = struct.unpack_from("<HH", content, part.header_offset + 26)
+    changed[part.header_offset + 30 + sum(lengths)] = 0xFF
+    return bytes(changed)
+
+
+def test_a_pdf_whose_title_is_half_a_character_is_skipped(folder, tmp_path):
+    half = pdf("Varn is a village.", title="Old Varn").replace(b"(Old Varn)", b"<FEFFD83D>")
+    (folder / "half.pdf").write_bytes(half)
+    (folder / "osk.md").write_text("The Osk is a river.")
+    build(folder, tmp_path / "corpus")
+    assert "is a damaged PDF" in read_skipped(tmp_path / "corpus")["half.pdf"]
