@@ -130,6 +130,7 @@ def _docx(name: str, path: Path) -> Document:
         with open(path, "rb") as file:
             html = mammoth.convert_to_html(file, style_map=WORD_AS_HTML, convert_image=lambda image: []).value
     except RecursionError:
+        # A `RuntimeError`, of which `extract` knows the reason.
         raise
     # Its reader raises whatever a missing part or attribute, or a part's damaged or encrypted bytes, lead to.
     except (*DAMAGED_ZIP, LookupError, ValueError, TypeError, AttributeError, ExpatError) as error:

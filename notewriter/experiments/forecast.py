@@ -171,10 +171,10 @@ class _Forecaster:
         return time.monotonic() - began
 
     def _fetched(self, argv: list[str]) -> Cost:
-        if folder := given(argv).get("output_dir"):
-            if Path(folder).is_dir():
-                return Cost(seconds=self.speed.start * STARTS[""], said=["is there"])
-            self.named[folder] = argv[3]
+        folder = given(argv).get("output_dir")
+        if not folder or Path(folder).is_dir():
+            return Cost(seconds=self.speed.start * STARTS[""], said=["is there"])
+        self.named[folder] = argv[3]
         size = re.search(r"to download: ([\d.]+) ([kMGT])?B", _printed([*argv, "--dry_run", "true"]))
         scale = {"k": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3}
         return Cost(gigabytes=float(size[1]) * scale.get(size[2], 1e-9) if size else 0.0, said=["to download"])

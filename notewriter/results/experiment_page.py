@@ -153,7 +153,7 @@ def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]
         "Notes and questions": [
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
             f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page "
-            f"again without the run folders; with `--rows '{YOURS}'` and another `--output` too, it writes one with "
+            f"again without the run folders. With `--rows '{YOURS}'` and another `--output` too, it writes one with "
             "a further row, of your runs on the same questions.",
             questions_asked(experiment, notes),
         ],

@@ -98,11 +98,12 @@ def _learnt_from(run: Run) -> int:
     """
     if not (run.folder / CONFIG).is_file():
         return 0
-    asked: dict[tuple[str, str], int] = {}
+    asked: dict[str, int] = {}
     for folder, record in statistics_of(origins_of(run.folder).data):
-        config = read_config(folder)
-        questions = str(config.get("path")), str(config.get("question_set"))
-        asked[questions] = max(asked.get(questions, 0), record.get("questions", 0))
+        if isinstance(count := record.get("questions"), int):
+            config = read_config(folder) if (folder / CONFIG).is_file() else {}
+            questions = f"{config.get('path', folder)} {config.get('question_set')}"
+            asked[questions] = max(asked.get(questions, 0), count)
     return sum(asked.values())
 
 

@@ -79,10 +79,10 @@ def test_the_intervals_of_the_tables_decide_what_is_said(runs, gain, beside, sen
 def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need_more(runs, tmp_path):
     """As the records beside its checkpoint, and beside the data of that, tell."""
     checkpoint, pairs = tmp_path / "checkpoint", tmp_path / "pairs"
-    trained_on = {"pairs": pairs, "data": tmp_path / "gold"}
-    for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, trained_on), (pairs, {})):
+    trained_on, asked = {"pairs": pairs, "data": tmp_path / "gold"}, {"path": "questions.jsonl"}
+    for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, trained_on), (pairs, asked)):
         folder.mkdir(exist_ok=True)
-        (folder / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in config.items()) or "{}\n")
+        (folder / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in config.items()))
     (pairs / "stats.json").write_text('{"questions": 25, "pairs": {"train": 84, "dev": 0}}')
     # Of the same questions, which count once.
     shutil.copytree(pairs, tmp_path / "gold")
@@ -94,6 +94,10 @@ def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need
     assert verdict(*runs, worse, {}).endswith(f"than before [-0.170, -0.070].{few}")
     assert verdict(*runs, better, controls(-0.19, 0.1)).endswith(few)
     assert few not in verdict(*runs, better, controls(0.05, 0.02))
+    # Somebody else's statistics, without a configuration, say nothing.
+    (tmp_path / "gold/config.yaml").unlink()
+    (tmp_path / "gold/stats.json").write_text('{"questions": ["Where?"]}')
+    assert verdict(*runs, worse, {}).endswith(few)
     # The interval alone excludes zero.
     assert verdict(*runs, {"note_fact_recall": paired(0.06, 0.05, p_value=0.3)}, {}).endswith(few)
 
