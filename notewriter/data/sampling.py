@@ -325,8 +325,9 @@ class Continuation(Rollout):
     def _controlled(self, control: Control, stage: Stage, messages: list[Message], variables: Mapping[str, Any]) -> str:
         """The reply of a control that plays the role, as `complete`."""
         if completion := self._replayed(stage, messages):
-            # Later notes are written from what was read before, here too.
+            # Later notes are written from what was read before, and counted from this one on, here too.
             self.read(variables)
+            self.trace.steps.append(ControlReply(stage.name, stage.role, messages, completion.text))
             return completion.text
         return super()._controlled(control, stage, messages, variables)
 

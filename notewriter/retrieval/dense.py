@@ -104,7 +104,7 @@ def build(corpus: Iterable[Passage], directory: str | Path, source: str = "", *,
         if _read_json(folder / SETTINGS) != settings:
             shutil.rmtree(folder)
             jsonl.write_text(folder / SETTINGS, [json.dumps(settings)])
-            _reuse(directory, settings, folder)
+            _reuse(directory, settings, folder, options)
         if not passages.are_complete(folder):
             passages.write(corpus, folder)
         stored = passages.Passages(folder)
@@ -133,11 +133,8 @@ def is_current(directory: str | Path, source: str, *, options: Encoder) -> bool:
     manifest = index_folder.read_manifest(directory)
     if manifest is None or manifest.get("schema") != SCHEMA or manifest.get("source") != source:
         return False
-    model, settings = _describe(options, source)
-    pooling = encoders.description(model)["pooling"]
-    if not settings.items() <= manifest.items() or pooling != _pooling(
-        manifest.get("pooling"), str(options.encoder), pooling
-    ):
+    _, settings = _describe(options, source)
+    if not _has_embeddings_of(manifest, settings, options):
         return False
     structure = manifest.get("structure") or {}
     if structure.get("name") != options.structure or structure.get("target", options.recall) != options.recall:
@@ -280,7 +277,7 @@ def _copy(
             f"{file}: has {index.ntotal:,} vectors of {index.d} dimensions for {len(corpus):,} passages of "
             f"{own.shape[1]}; give the corpus and the encoder that it was built with"
         )
-    there = np.stack([index.reconstruct(int(row)) for row in rows])
+    there = np.concatenate([_as_set(index.reconstruct_n(int(row), 1), settings) for row in rows])
     hits = int(np.sum((own @ there.T).argmax(axis=1) == np.arange(len(rows))))
     if hits * 2 < len(rows):
         raise UserError(
@@ -291,8 +288,17 @@ def _copy(
     path.unlink(missing_ok=True)
     with open(path, "wb") as output:
         for start in range(0, index.ntotal, vectors.BATCH):
-            output.write(index.reconstruct_n(start, min(vectors.BATCH, index.ntotal - start)).tobytes())
+            found = index.reconstruct_n(start, min(vectors.BATCH, index.ntotal - start))
+            output.write(_as_set(found, settings).tobytes())
     return int(index.d)
+
+
+def _as_set(embeddings: NDArray[np.float32], settings: dict[str, Any]) -> NDArray[np.float32]:
+    """Embeddings as an index with these settings has them: for cosine of length 1, which other tools leave to search."""
+    if settings["similarity"] != "cosine":
+        return embeddings
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.where(lengths == 0, 1, lengths)
 
 
 def _sampled_queries(model: SentenceTransformer, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:
@@ -325,10 +331,16 @@ def _warn_cut(model: SentenceTransformer, prompt: str, corpus: passages.Passages
         )
 
 
-def _reuse(directory: Path, settings: dict[str, Any], folder: Path) -> None:
+def _has_embeddings_of(manifest: dict[str, Any], settings: dict[str, Any], options: Encoder) -> bool:
+    """Whether the embeddings of an index are those that a build with these settings makes."""
+    recorded = _pooling(manifest.get("pooling"), str(options.encoder), settings["pooling"])
+    return settings.items() <= {**manifest, "pooling": recorded}.items()
+
+
+def _reuse(directory: Path, settings: dict[str, Any], folder: Path, options: Encoder) -> None:
     """Take passages and embeddings from the index in the folder if they would become the same."""
     manifest = index_folder.read_manifest(directory) or {}
-    if manifest.get("schema") != SCHEMA or not settings.items() <= manifest.items():
+    if manifest.get("schema") != SCHEMA or not _has_embeddings_of(manifest, settings, options):
         return
     if (directory / EMBEDDINGS).exists():
         passages.link(directory, folder)
@@ -361,6 +373,7 @@ def _describe(options: Encoder, source: str) -> tuple[SentenceTransformer, dict[
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "similarity": similarity,
+        "pooling": encoders.description(model)["pooling"],
     }
 
 

@@ -16,7 +16,7 @@ from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import METHODS
 from notewriter.models.client import RequestRefused
-from notewriter.rollouts.controls import Control, hard_negative, in_order
+from notewriter.rollouts.controls import Control, Replay, empty, hard_negative, in_order
 from notewriter.rollouts.prompts import Prompts
 from notewriter.rollouts.resources import Resources
 
@@ -424,6 +424,23 @@ async def test_a_candidate_is_rolled_forward_to_a_controls_note_of_all_that_was_
     # Two candidates and the method itself.
     prompts = [messages[0]["content"] for messages, _, _ in models["answer"].calls]
     assert len(prompts) == 3 and all(MOTHER in prompt and BIRTH in prompt for prompt in prompts)
+
+
+async def test_a_control_that_replays_a_run_goes_on_with_its_next_note_after_a_candidate(roll_out):
+    notes = {"deepnote/init_note": [MOTHER], "deepnote/accumulate_knowledge": ["The first.", "The second."]}
+    replies = {(QUESTION.id, stage): each for stage, each in notes.items()}
+    _, _, _, models = await roll_out(
+        {"deepnote/accumulate_knowledge": outcome},
+        recipe={"gold_stages": frozenset({"deepnote/accumulate_knowledge"})},
+        index=ByTitle(),
+        query=always("Mira?"),
+        controls={"notes": Replay(empty, replies)},
+        judge=always('{"status": "True"}'),
+        options={"max_step": 2, "max_failure": 2},
+    )
+    prompts = [messages[0]["content"] for messages, _, _ in models["answer"].calls]
+    # Of the two candidates for the first update, each rolled forward.
+    assert all("The second." in prompt for prompt in prompts[:2])
 
 
 async def test_the_gold_evidence_is_a_candidate_at_the_gold_stages_alone_and_is_marked(roll_out):

@@ -348,6 +348,20 @@ def test_a_faiss_index_built_elsewhere_serves_with_its_corpus(tmp_path, director
     assert np.mean([len(each) for each in same]) > 4.5
 
 
+def test_vectors_of_other_lengths_are_compared_by_their_angle_as_the_encoder_says(tmp_path, directory, encoder):
+    """Other tools leave it to the search to make the vectors of an encoder with cosine one long."""
+    import faiss
+
+    embedded = dense._map(directory, len(WORLD.passages), manifest_of(directory)["dimension"])
+    index = faiss.IndexFlatIP(embedded.shape[1])
+    index.add(embedded * np.linspace(1, 20, len(embedded), dtype=np.float32)[:, None])
+    faiss.write_index(index, str(tmp_path / "raw.index"))
+    build(WORLD.passages, tmp_path / "i", options=replace(encoder, vectors=str(tmp_path / "raw.index")))
+    assert manifest_of(tmp_path / "i")["similarity"] == "cosine"
+    found, exact = open_index(tmp_path / "i"), Dense(directory)
+    assert [ids(found.search(each, 5)) for each in QUESTIONS] == [ids(exact.search(each, 5)) for each in QUESTIONS]
+
+
 def test_a_scope_is_searched_exactly_in_a_graph_too(tmp_path):
     rng = np.random.default_rng(0)
     embeddings = rng.standard_normal((12_000, 16), dtype=np.float32)
@@ -472,6 +486,25 @@ def test_pooling_is_the_files_or_that_of_a_known_name_else_refused(tmp_path):
     shutil.copytree(bare, tmp_path / "bge-base-en-v1.5")
     build(WORLD.passages[:2], tmp_path / "j", options=Encoder(str(tmp_path / "bge-base-en-v1.5"), device="cpu"))
     assert manifest_of(tmp_path / "j")["pooling"] == "cls"
+
+
+@pytest.mark.parametrize("left", ["an index", "an unfinished build"])
+def test_embeddings_of_another_pooling_are_not_taken_over(tmp_path, left):
+    """An earlier version took the mean of every encoder without modules.json, and did not record it."""
+    save_encoder(tmp_path / "tiny")
+    encoder = Encoder(str(shutil.copytree(tmp_path / "tiny-bert", tmp_path / "bge-base-en-v1.5")), device="cpu")
+    build(WORLD.passages[:4], tmp_path / "i", "four", options=encoder)
+    new = (tmp_path / "i" / dense.EMBEDDINGS).read_bytes()
+    manifest = manifest_of(tmp_path / "i")
+    del manifest["pooling"], manifest["max_tokens"]
+    old = tmp_path / "i" if left == "an index" else (tmp_path / "i").rename(tmp_path / "i.partial")
+    (old / dense.EMBEDDINGS).write_bytes(bytes(len(new)))
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    if left != "an index":
+        names = ("kind", "source", "fingerprint", "query_prompt", "passage_prompt", "similarity")
+        (old / dense.SETTINGS).write_text(json.dumps({name: manifest[name] for name in names}))
+    build(WORLD.passages[:4], tmp_path / "i", "four", options=encoder)
+    assert (tmp_path / "i" / dense.EMBEDDINGS).read_bytes() == new
 
 
 def test_passages_longer_than_the_encoder_reads_are_told(tmp_path, caplog):

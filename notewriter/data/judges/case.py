@@ -271,7 +271,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     The best score has to be above 0, which stands for a candidate that is of no use: negative lengths never make a
     pair. The rejected score is lower by at least `min_gap`, and by more than `noise_margin` times the standard error of
     the difference of two independent scores, and its length differs by at most `max_length_gap`. Of equal scores, the
-    less noisy one is taken.
+    less noisy one is taken, and of these one with a worse candidate within that length.
 
     Args:
         case: the candidates.
@@ -287,26 +287,28 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     if not choosable:
         return replace(undecided, reason=f"every candidate {CUT}")
     highest, precision = max(choosable.values())
-    best = [index for index, value in choosable.items() if value == (highest, precision)]
-    chosen = case.random.choice(best)
-    verdict = replace(undecided, chosen=chosen, best=best)
-    if highest < RESOLUTION:
-        return replace(verdict, alike=True, reason=NOTHING)
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
         if highest - value >= max(case.rules.min_gap, RESOLUTION)
     }
-    if not lower:
-        return replace(verdict, alike=True, reason="candidates too much alike")
     worse = {
         index: (value, error)
         for index, (value, error) in lower.items()
         if highest - value > case.rules.noise_margin * math.hypot(precision, error)
     }
+    best = [index for index, value in choosable.items() if value == (highest, precision)]
+    gap, texts = case.rules.max_length_gap, case.candidates
+    # Of equally good candidates, one with a worse candidate of its length makes a pair.
+    best = [one for one in best if any(is_within_gap(texts[one], texts[other], gap) for other in worse)] or best
+    chosen = case.random.choice(best)
+    verdict = replace(undecided, chosen=chosen, best=best)
+    if highest < RESOLUTION:
+        return replace(verdict, alike=True, reason=NOTHING)
+    if not lower:
+        return replace(verdict, alike=True, reason="candidates too much alike")
     if not worse:
         return replace(verdict, alike=True, reason="candidates differ by no more than the noise of their scores")
-    gap, texts = case.rules.max_length_gap, case.candidates
     worse = {index: each for index, each in worse.items() if is_within_gap(texts[chosen], texts[index], gap)}
     if not worse:
         return replace(verdict, reason=LENGTH_GAP)

@@ -52,6 +52,14 @@ async def test_sides_of_a_pair_differ_in_length_by_no_more_than_the_gap(make_cas
     assert (verdict.chosen, verdict.rejected, verdict.reason) == (0, None, LENGTH_GAP)
 
 
+async def test_of_equally_good_candidates_one_with_a_worse_one_of_its_length_is_chosen(make_case):
+    candidates = {"a right note": 1, "a right note of eight words or more": 1, "right": 1, "a wrong note": 0}
+    for seed in range(20):
+        case, _ = make_case(list(candidates), max_length_gap=0.15, seed=str(seed))
+        verdict = by_score(case, list(candidates.values()))
+        assert (verdict.chosen, verdict.rejected) == (0, 3)
+
+
 async def test_candidates_of_which_none_may_be_chosen_tell_why(make_case):
     case, _ = make_case(["cut", "too"], cut=["cut", "too"])
     assert by_score(case, [0.5, 1.0]).reason == "every candidate was cut at its token limit"
