@@ -189,7 +189,7 @@ class _Forecaster:
         tokens = estimate["tokens_in_all"]
         prompt, completion = tokens["prompt_tokens"], tokens["completion_tokens"]
         if argv[1] == "pairs":
-            silent = (given(argv).get("models") or {}) | {"policy": {"control": "empty"}}
+            silent = run.mapping("models") | {"policy": {"control": "empty"}}
             alone = without_options(argv, {"--output_dir", "--base_url", "--model", "--models"})
             folder = Path(self.pipeline.output_dir) / FOLDER / output.name
             _printed([*alone, "--models", json.dumps(silent), "--output_dir", str(folder)])

@@ -204,7 +204,7 @@ def _width(pipeline: Pipeline) -> int:
 def _by_server(runs: Sequence[PipelineRun]) -> list[list[PipelineRun]]:
     """Consecutive runs grouped by the server that they ask; those that ask none stand by themselves."""
     keys = [
-        (run.serve, repr(sorted(run.serve_options().items())), run.replicas()) if run.serve else (run.title,)
+        (run.serve, repr(sorted(run.mapping("serve_options").items())), run.replicas()) if run.serve else (run.title,)
         for run in runs
     ]
     pairs = zip(keys, runs, strict=True)
@@ -214,7 +214,7 @@ def _by_server(runs: Sequence[PipelineRun]) -> list[list[PipelineRun]]:
 def _start_server(run: PipelineRun, servers: Kept, log: Path, beside: Mapping[str, Any] | None = None) -> None:
     """Start the server that a run shares with its neighbours, unless it is up."""
     assert run.serve is not None
-    wanted = Wanted(run.serve, run.serve_options(), run.replicas())
+    wanted = Wanted(run.serve, run.mapping("serve_options"), run.replicas())
     servers.start([wanted], log, ready_timeout=run.ready_timeout(), beside=beside)
 
 

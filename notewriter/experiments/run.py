@@ -31,7 +31,7 @@ from notewriter.experiments.files import (
 )
 from notewriter.experiments.rising import ended
 from notewriter.ground import typed
-from notewriter.ground.config import given, without_options
+from notewriter.ground.config import given, spelled, without_options
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 from notewriter.ground.yaml_files import check_mapping
@@ -114,8 +114,9 @@ class PipelineRun:
         return re.sub(r"[^\w.]+", "-", self.title.lower()).strip("-")
 
     def argv(self) -> list[str]:
-        """The words of the command, without `serve`."""
-        return shlex.split(self.command)
+        """The words of the command, without `serve`; the options of a command of ours are spelled one way."""
+        words = shlex.split(self.command)
+        return spelled(words) if words[:1] == ["notewriter"] else words
 
     def command_line(self) -> list[str]:
         """The command that stands by itself, with a server of its own if it asks one."""
@@ -135,13 +136,17 @@ class PipelineRun:
         results = self.results()
         return not self.skipped() and not (results and all(file.exists() for file in results))
 
-    def serve_options(self) -> dict[str, Any]:
-        """vLLM's options in the configuration file or on the command line of the command."""
-        options = self._given("serve_options") or {}
+    def mapping(self, option: str) -> dict[str, Any]:
+        """An option that is a JSON object, as `serve_options`, of the command or its configuration file.
+
+        Raises:
+            UserError: it is none.
+        """
+        value = self._given(option) or {}
         try:
-            return dict(json.loads(options) if isinstance(options, str) else options)
+            return dict(json.loads(value) if isinstance(value, str) else value)
         except (ValueError, TypeError) as error:
-            raise UserError(f"{self.title}: --serve_options is not a JSON object ({error}); correct it") from error
+            raise UserError(f"{self.title}: --{option} is not a JSON object ({error}); correct it") from error
 
     def replicas(self) -> int:
         """The servers that the command has of its model."""
@@ -317,12 +322,12 @@ def training_of(argv: Sequence[str]) -> tuple[str, list[str]] | None:
     Raises:
         UserError: `--accelerate` names neither a file nor a profile.
     """
-    options = dict(itertools.pairwise(argv))
+    options = dict(itertools.pairwise(spelled(argv)))
     if list(argv[:2]) == ["notewriter", "train"] and "--accelerate" in options:
         rest = without_options(argv[3:], {f"--{name}" for name in OF_THE_LAUNCH})
         return str(profile(options["--accelerate"])), ["--module", f"notewriter.training.{argv[2]}", *rest]
     if list(argv[:2]) == ["accelerate", "launch"] and "--config_file" in options:
-        rest = [word for word in without_options(argv[2:], {"--config_file"}) if word != "--quiet"]
+        rest = [word for word in without_options(argv[2:], {"--config_file", "--config-file"}) if word != "--quiet"]
         return options["--config_file"], rest
     return None
 

@@ -234,14 +234,24 @@ def given(argv: Sequence[str]) -> dict[str, Any]:
     Raises:
         UserError: the file cannot be read or is not a YAML mapping.
     """
-    words = [*_split_equals(argv, "--"), ""]
-    options = {word.removeprefix("--"): value for word, value in itertools.pairwise(words) if word.startswith("--")}
+    words = itertools.pairwise([*spelled(argv), ""])
+    options = {word.removeprefix("--"): value for word, value in words if word.startswith("--")}
     return (read_mapping(recipes.find(options["config"]))[1] if options.get("config") else {}) | options
 
 
-def _split_equals(argv: Sequence[str], beginning: str = "--config=") -> list[str]:
-    """Split `--config=FILE` in two, or each option that begins so and has its value behind an equals sign."""
-    return [part for word in argv for part in (word.split("=", 1) if word.startswith(beginning) else [word])]
+def spelled(argv: Sequence[str]) -> list[str]:
+    """A command line with each option spelled as in YAML: `--output_dir x` for `--output-dir=x`."""
+    parts = (word.split("=", 1) if word.startswith("--") else [word] for word in argv)
+    return [
+        part
+        for name, *value in parts
+        for part in (name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name, *value)
+    ]
+
+
+def _split_equals(argv: Sequence[str]) -> list[str]:
+    """Split `--config=FILE` in two."""
+    return [part for word in argv for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

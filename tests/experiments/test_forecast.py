@@ -141,6 +141,13 @@ def test_only_marked_runs_are_done_and_pairs_are_made_without_a_model_beside(ask
     assert not (tmp_path / "out/pairs/train.parquet").exists()
 
 
+def test_pairs_without_a_model_keep_the_other_players_of_the_command_line(asked, tmp_path, capsys):
+    label = RUNS[2] | {"command": RUNS[2]["command"] + """ --models '{"judge":{"control":"lead"}}'"""}
+    dry_run(tmp_path, capsys, [RUNS[0], label])
+    (silent,) = (given(argv) for argv in asked if argv[1] == "pairs" and "--dry_run" not in argv)
+    assert json.loads(silent["models"]) == {"judge": {"control": "lead"}, "policy": {"control": "empty"}}
+
+
 def test_a_teacher_is_paid_and_its_time_is_that_of_its_tokens(asked, tmp_path, capsys):
     command = "notewriter pairs --base_url https://teacher.example/v1 --model large --output_dir {{ output_dir }}/pairs"
     said = dry_run(tmp_path, capsys, [RUNS[0], {"title": "label", "command": command}])

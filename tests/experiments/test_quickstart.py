@@ -23,8 +23,8 @@ def test_its_options_name_its_folders(monkeypatch):
 
 def test_it_runs_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert read_pipeline(quickstart.FILE).runs[0].serve_options() == {}
-    assert read_pipeline(quickstart.FILE).runs[4].serve_options()
+    assert read_pipeline(quickstart.FILE).runs[0].mapping("serve_options") == {}
+    assert read_pipeline(quickstart.FILE).runs[4].mapping("serve_options")
 
 
 def test_the_base_model_and_the_trained_one_are_served_and_asked_alike():

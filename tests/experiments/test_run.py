@@ -1,6 +1,5 @@
 """Reading pipeline files: runs, variables, and what is wrong with a file."""
 
-import shlex
 import textwrap
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import yaml
 
 from notewriter.cli import mains
 from notewriter.experiments.files import read_file
-from notewriter.experiments.run import RESULTS, Needs, read_pipeline, training_of
+from notewriter.experiments.run import RESULTS, Needs, PipelineRun, read_pipeline, training_of
 from notewriter.ground.completion import actions_of
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import RECIPES
@@ -69,6 +68,9 @@ def test_a_variable_can_have_another_value(read):
         ("notewriter evaluate --method deepnote", None),
         ("notewriter compare --before a --after b", None),
         ("make --output_dir x", None),
+        # Both are an option's spellings on a command line.
+        ("notewriter evaluate --output-dir=e", "e/metrics.json"),
+        ("notewriter train sft --accelerate=cpu --output-dir m", "m/training.json"),
     ],
 )
 def test_a_result_follows_from_the_command(read, command, result):
@@ -190,8 +192,19 @@ def test_the_pipelines_of_the_project_can_be_read(path):
             "accelerate launch --quiet --config_file mine.yaml train.py --config dpo/x",
             ("mine.yaml", ["train.py", "--config", "dpo/x"]),
         ),
+        (
+            "notewriter train dpo --accelerate=zero3 --num-processes=2 --config=dpo/x",
+            (
+                f"{RECIPES}/accelerate/zero3.yaml",
+                ["--module", "notewriter.training.dpo", "--config", "dpo/x"],
+            ),
+        ),
+        (
+            "accelerate launch --config-file=mine.yaml train.py --max-steps 2",
+            ("mine.yaml", ["train.py", "--max-steps", "2"]),
+        ),
         ("notewriter evaluate --output_dir x", None),
     ],
 )
 def test_a_training_is_known_by_its_command(command, launch):
-    assert training_of(shlex.split(command)) == launch
+    assert training_of(PipelineRun("t", command).argv()) == launch
