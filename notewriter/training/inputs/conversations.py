@@ -27,6 +27,7 @@ FEATURES: dict[str, Any] = {
     **rows.GIVEN,
     "trained_from": Value("int64"),
     "untrained": List(Value("int64")),
+    "columns": List(Value("string")),
     "label": Value("bool"),
     **dict.fromkeys(("stage", "question_id", "row"), Value("string")),
     **rows.SAID,
@@ -110,9 +111,9 @@ def tokenize(
         given, untrained = chat_templates.given(conversation), conversation.get("untrained", ())
         answers = [n for n, each in enumerate(messages) if each["role"] == "assistant" and n >= start]
         trained = [number for number in answers if number not in untrained]
-        names = ("prompt", "completion") if start else ("messages", "messages")
         try:
-            unread = written.check(messages, trained, given, lambda n: names[n >= start], tokenizer, own)
+            columns = conversation["columns"]
+            unread = written.check(messages, trained, given, lambda n: columns[n >= start], tokenizer, own)
             labelled = label(messages, start, tokenizer, stops, untrained, given)
         except (jinja2.TemplateError, UserError) as error:
             reason = "" if isinstance(error, UserError) else "the model's chat template refuses it: "
@@ -130,7 +131,7 @@ def tokenize(
     return tokenized
 
 
-NOT_TOKENS = ("messages", "trained_from", "untrained", "label", *rows.GIVEN)
+NOT_TOKENS = ("messages", "trained_from", "untrained", "columns", "label", *rows.GIVEN)
 
 
 def label(

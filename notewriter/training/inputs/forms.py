@@ -127,7 +127,8 @@ def conversation(row: Row) -> Row:
 
     It has `messages` (or `conversations`), or `prompt` and `completion`, or `prompt` and `chosen` in any form of
     `pair`. `trained_from` is the index of the first message that may be trained, `untrained` has those of turns of
-    the assistant that are not; `label` is false in a row of KTO that is not.
+    the assistant that are not; `label` is false in a row of KTO that is not. `columns` are those of the messages before
+    `trained_from` and of the others.
 
     Raises:
         UserError: the row is not a conversation, or has something that training cannot use; names it and the remedy.
@@ -135,17 +136,18 @@ def conversation(row: Row) -> Row:
     whole = next((name for name in ("messages", "conversations") if row.get(name) is not None), None)
     label = True
     if whole:
-        used, last = {whole}, whole
+        used, first, last = {whole}, whole, whole
         messages, trained_from = turns(row[whole], whole, "user"), 0
         if isinstance(row[whole], str) and len(messages) == 1:
             raise UserError(f"{whole} is not a list of messages")
     elif row.get("prompt") is not None and row.get("completion") is not None:
-        used, last = {"prompt", "completion", "label"}, "completion"
+        used, first, last = {"prompt", "completion", "label"}, "prompt", "completion"
         prompt, ending = _required(row, "prompt"), turns(row["completion"], "completion", "assistant")
         label = row.get("label") is None or _label(row)
         messages, trained_from = prompt + ending, len(prompt)
     elif row.get("chosen") is not None and (row.get("prompt") is not None or row.get("rejected") is not None):
         used, last = {"prompt", "chosen", "rejected"}, "chosen"
+        first = "chosen" if row.get("prompt") is None else "prompt"
         prompt, sides = _apart(row if row.get("rejected") is not None else {**row, "rejected": row["chosen"]})
         messages, trained_from = prompt + sides["chosen"], len(prompt)
     else:
@@ -164,6 +166,7 @@ def conversation(row: Row) -> Row:
     _check_words((messages[number] for number in answers if number not in untrained), last)
     return (
         {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
+        | {"columns": [first, last]}
         | _given(row)
         | {"unread": _unread(row, used), "remarks": [], "stage": row.get("stage") or row.get("dataset")}
     )
@@ -431,9 +434,9 @@ def _remarks(names: Sequence[str], scores: Row) -> list[str]:
 
 
 def _unread(row: Row, used: set[str]) -> list[str]:
-    """The unused columns that are not empty."""
+    """The unused columns that are not empty, without the provenance of our own data."""
     ours = {*used, *PROVENANCE, *SYSTEM, *WEIGHTS_OF_ROWS, "tools", "chat_template_kwargs", "row", "unread"}
-    return sorted({*row.get("unread", ()), *(name for name in row if name not in ours and filled(row[name]))})
+    return sorted({*row.get("unread", ()), *(name for name in row if filled(row[name]))} - ours)
 
 
 def filled(value: Any) -> bool:

@@ -172,7 +172,7 @@ def test_row_that_is_no_conversation_is_named(tmp_path: Path, row: dict, fault: 
 def test_row_that_the_template_refuses_is_named(tiny_model: Path, template: str, words: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.chat_template = template
-    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "row": "row 0"}])
+    dataset = Dataset.from_list([{"messages": CHAIN, "trained_from": 0, "columns": ["messages"] * 2, "row": "row 0"}])
 
     with pytest.raises(UserError, match=rf"t\.parquet: row 0: the model's chat template refuses it: {words}"):
         conversations.tokenize(dataset, tokenizer, frozenset(), Path("t.parquet"), None)

@@ -214,6 +214,11 @@ def test_what_is_not_read_is_named(tmp_path):
     assert trained(tmp_path, row)["unread"] == ["id of messages", "source"]
 
 
+def test_the_provenance_of_our_own_data_is_nothing_that_a_training_leaves_out(tmp_path):
+    row = {"prompt": ASKED, "chosen": ANSWER, "rejected": OTHER, "method": "deepnote", "judge": "outcome", "lang": "en"}
+    assert [each["unread"] for each in pairs.read(file_of(tmp_path, row))] == [["lang"]]
+
+
 @pytest.mark.parametrize(
     ("row", "told"),
     [
@@ -280,6 +285,31 @@ def test_what_the_template_does_not_write_is_refused(tmp_path, family, row, told
     with pytest.raises(UserError) as error:
         conversations.tokenize(conversations.read(path), tokenizer, stops, path, None)
     assert told in str(error.value) and str(path) in str(error.value) and "line 1" in str(error.value)
+
+
+ENDED = {"role": "assistant", "content": "The river's.<|im_end|>"}
+
+
+@pytest.mark.parametrize(
+    ("row", "split_turns", "column"),
+    [
+        (
+            {"conversations": [{"from": "human", "value": "Whose?"}, {"from": "gpt", "value": "His.<|im_end|>"}]},
+            False,
+            0,
+        ),
+        ({"messages": [*ASKED, *ANSWER, *ASKED, ENDED]}, True, 0),
+        ({"prompt": ASKED, "completion": [ENDED]}, False, 1),
+        ({"prompt": "Whose?<|im_end|>", "completion": ANSWER}, False, 0),
+        ({"prompt": ASKED, "chosen": [ENDED], "rejected": OTHER}, False, 1),
+        ({"chosen": [*ASKED, ENDED], "rejected": [*ASKED, *OTHER]}, False, 0),
+    ],
+)
+def test_a_fault_names_the_column_of_the_file(tmp_path, row, split_turns, column):
+    tokenizer, stops = tokenizer_of("Qwen3")
+    path = file_of(tmp_path, row)
+    with pytest.raises(UserError, match=rf"{list(row)[column]} holds <\|im_end\|> in a text"):
+        conversations.tokenize(conversations.read(path, split_turns), tokenizer, stops, path, None)
 
 
 FORMS = {
