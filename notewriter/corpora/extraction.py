@@ -154,11 +154,9 @@ def _pdf(name: str, path: Path) -> Document:
                 size += len(texts[-1])
                 if size > MAX_BYTES:
                     raise UserError(f"{name}: contains more than {MAX_BYTES // 1_000_000} MB of text; split it")
-            bookmarks = [(each.level, each.get_title(), each.get_dest()) for each in pdf.get_toc()]
-            marks = [(level, plain(title), to.get_index()) for level, title, to in bookmarks if to]
-            title = plain(pdf.get_metadata_dict().get("Title") or "")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}: is a damaged PDF (its title or a bookmark is no text: {error.reason})") from error
+            bookmarks = [(each.level, _title(each.get_title), each.get_dest()) for each in pdf.get_toc()]
+            marks = [(level, title, to.get_index()) for level, title, to in bookmarks if title and to]
+            title = _title(lambda: pdf.get_metadata_value("Title"))
     except pypdfium2.PdfiumError as error:
         if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
             raise UserError(f"{name}: is encrypted; remove the password") from error
@@ -170,6 +168,14 @@ def _pdf(name: str, path: Path) -> Document:
     text, found = "".join(pages), tuple(_bookmarked(pages, starts, marks))
     title = " ".join(title.split()) or path.stem
     return Document(name, title, text, Origin(file=name), page_starts=starts, headings=found)
+
+
+def _title(title: Callable[[], str]) -> str:
+    """The title of a PDF or a bookmark; empty if its bytes are no text, which costs nothing but the title."""
+    try:
+        return plain(title())
+    except UnicodeDecodeError:
+        return ""
 
 
 def _page_text(page: Any) -> str:

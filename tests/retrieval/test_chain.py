@@ -120,6 +120,9 @@ def test_a_question_is_restricted_to_the_passages_that_a_file_lists(indexes, tmp
     assert set(ids(search(parts, "town", 5, Question("q", "Who?", ())))) == {"w1", "w4"}
     with pytest.raises(UserError, match="has no line for question 'other'"):
         search(parts, "town", 5, Question("other", "Who?", ()))
+    file.write_text('{"question_id": "q", "passages": []}\n')
+    with pytest.raises(UserError, match=r"own.jsonl: its line of question 'q' lists nothing; list some"):
+        search(parts, "town", 5, Question("q", "Who?", ()))
     file.write_text('{"question_id": "q"}\n')
     with pytest.raises(UserError, match=r"own.jsonl:1 has no 'passages'; write"):
         search(parts)

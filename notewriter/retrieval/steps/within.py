@@ -43,7 +43,8 @@ class Scopes:
         id = question.id if question else "ask"
         if self._by_question is not None:
             names: object = self._by_question.get(id)
-            missing = f"{self._key}: has no line for question {id!r}; add one"
+            line = f"its line of question {id!r} lists nothing; list some"
+            missing = f"{self._key}: {line if id in self._by_question else f'has no line for question {id!r}; add one'}"
         else:
             names = question.metadata.get(self._key) if question else None
             missing = f"within: question {id!r} has no list of ids or titles under {self._key!r} in its metadata"

@@ -413,9 +413,8 @@ def with_flipped_part(content):
     return bytes(changed)
 
 
-def test_a_pdf_whose_title_is_half_a_character_is_skipped(folder, tmp_path):
+def test_a_pdf_whose_title_is_half_a_character_is_called_by_its_file(folder, tmp_path):
     half = pdf("Varn is a village.", title="Old Varn").replace(b"(Old Varn)", b"<FEFFD83D>")
     (folder / "half.pdf").write_bytes(half)
-    (folder / "osk.md").write_text("The Osk is a river.")
-    build(folder, tmp_path / "corpus")
-    assert "is a damaged PDF" in read_skipped(tmp_path / "corpus")["half.pdf"]
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert (passage["title"], passage["text"]) == ("half", "Varn is a village.")
