@@ -294,7 +294,7 @@ def _copy(
 
 
 def _as_set(embeddings: NDArray[np.float32], settings: dict[str, Any]) -> NDArray[np.float32]:
-    """Embeddings as an index with these settings has them: of length 1 for cosine, which other tools leave to search."""
+    """Embeddings as an index with these settings has them: of length 1 for cosine."""
     if settings["similarity"] != "cosine":
         return embeddings
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
