@@ -9,6 +9,9 @@ _RAISED_LETTERS = frozenset(
 )  # fmt: skip
 """Endings of ordinals and abbreviations ("21st", "1er", "Mme")."""
 
+_UNSEEN = dict.fromkeys(map(ord, "\u00ad\u2060\ufeff"))
+"""The soft hyphen, the word joiner and the zero-width no-break space."""
+
 _LARGE = re.compile(r"(?:[\d,.]*\d)?\d{3}\Z")
 _EXPONENT = re.compile(r"[-+]?[\w.]+[-+]?")
 
@@ -18,9 +21,11 @@ def plain(text: str) -> str:
 
     Ligatures (`ﬁ`), letters of full width and presentation forms become plain letters. `10⁶` becomes `10^6`, `110₂`
     `110_2`, `2½` `2 1/2`. Marks (`™`) and accents that stand alone are unchanged, since NFKC joins them to words.
+    Soft hyphens and joiners, which nobody sees and which would divide a word for a search, go.
     """
     if text.isascii():
         return text
+    text = text.translate(_UNSEEN)
     numbers, kept = _special()
     pieces = kept.split(numbers.sub(_number, text))
     return "".join(piece if place % 2 else unicodedata.normalize("NFKC", piece) for place, piece in enumerate(pieces))

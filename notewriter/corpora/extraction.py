@@ -4,17 +4,14 @@ import ctypes
 import itertools
 import re
 import tomllib
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from xml.parsers.expat import ExpatError
 
 import yaml
 
-from notewriter.corpora import webpage
+from notewriter.corpora import webpage, word
 from notewriter.corpora.characters import plain
 from notewriter.corpora.child import in_child
 from notewriter.corpora.source import INSTALL, Document, Heading, Origin
@@ -106,36 +103,9 @@ def _html(name: str, path: Path) -> Document:
     )
 
 
-WORD_AS_HTML = "\n".join(
-    ["p[style-name='Title'] => h1:fresh", *(f"p[style-name='Heading {n}'] => h{n + 1}:fresh" for n in range(1, 6))]
-)
-"""The headings of a Word file, below its title (mammoth's style map; other styles are as it has them)."""
-
-
-DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-"""The errors of a zip file: of its directory, a part's bytes, its end, and of encryption or unknown compression."""
-
-
 def _docx(name: str, path: Path) -> Document:
-    """A Word file by way of HTML, without its pictures."""
-    try:
-        import mammoth
-    except ImportError as error:
-        raise UserError(f"{name}: Word files cannot be read without mammoth; {INSTALL}") from error
-    try:
-        with zipfile.ZipFile(path) as parts:
-            size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith("word/media/"))
-        if size > webpage.MAX_BYTES:
-            raise UserError(f"{name}: is larger than {webpage.MAX_BYTES // 1_000_000} MB; split it into several files")
-        with open(path, "rb") as file:
-            html = mammoth.convert_to_html(file, style_map=WORD_AS_HTML, convert_image=lambda image: []).value
-    except RecursionError:
-        # A `RuntimeError`, of which `extract` knows the reason.
-        raise
-    # Its reader raises whatever a missing part or attribute, or a part's damaged or encrypted bytes, lead to.
-    except (*DAMAGED_ZIP, LookupError, ValueError, TypeError, AttributeError, ExpatError) as error:
-        raise UserError(f"{name}: is a damaged or encrypted Word file ({one_line(error)}); save it again") from error
-    page = webpage.read(name, f"<html><body>{html}</body></html>")
+    """A Word file by way of HTML."""
+    page = webpage.read(name, f"<html><body>{word.read(name, path)}</body></html>")
     return Document(
         name, page.title or path.stem, page.text, Origin(file=name), is_markdown=True, headings=page.headings
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from notewriter.corpora import formulas
 from notewriter.corpora.characters import apart, lowered, plain, raised
 from notewriter.corpora.source import INSTALL, Heading
 from notewriter.ground.errors import UserError
@@ -48,8 +49,8 @@ BLOCKS = CODE | LISTS | set(HEADINGS) | {
 
 NO_TEXT = {
     "audio", "base", "button", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav",
-    "noframes", "noscript", "object", "option", "script", "select", "style", "svg", "template", "textarea", "title",
-    "track", "video",
+    "noframes", "noscript", "object", "option", "rp", "rt", "script", "select", "style", "svg", "template", "textarea",
+    "title", "track", "video",
 }  # fmt: skip
 ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist", "dialog"}
 NAMES = {
@@ -458,7 +459,7 @@ def _write(node: Any, run: list[str]) -> None:
             text = raised(before, text)
         run.append(apart(text, node.tail or ""))
     elif node.tag == "math":
-        run.append(_formula(node))
+        run.append(formulas.of_mathml(node))
     elif node.tag == "img":
         # Formulas that are drawn have their source here; other pictures are not read.
         alternative = node.get("alt") or ""
@@ -475,31 +476,6 @@ def _write_children(node: Any, run: list[str]) -> None:
     for child in node:
         _write(child, run)
         run.append(child.tail or "")
-
-
-def _formula(node: Any) -> str:
-    """The TeX of a formula where the page has it, else its signs with marks for powers, indices and fractions."""
-    for each in node.iter("annotation"):
-        if "tex" in (each.get("encoding") or "").lower():
-            return _tex(each.text_content())
-    if node.get("alttext"):
-        return _tex(node.get("alttext"))
-    return _signs(node)
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"^\{\\displaystyle *(.*)\}$", r"\1", " ".join(text.split())).strip()
-
-
-def _signs(node: Any) -> str:
-    parts = [_signs(child) for child in node if isinstance(child.tag, str) and not child.tag.startswith("annotation")]
-    if node.tag in {"msup", "msub", "mfrac"} and len(parts) == 2:
-        first, second = (part if len(part) == 1 or part.isalnum() else f"({part})" for part in parts)
-        return first + {"msup": "^", "msub": "_", "mfrac": "/"}[node.tag] + second
-    if node.tag == "msqrt":
-        return f"√({''.join(parts)})"
-    text = "".join((node.text or "").split()) + "".join(parts)
-    return f" {text} " if node.tag == "mo" and text in {"=", "+", "-", "−", "<", ">", "≤", "≥"} else text
 
 
 def _words(text: str) -> str:

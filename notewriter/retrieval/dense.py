@@ -298,7 +298,8 @@ def _as_set(embeddings: NDArray[np.float32], settings: dict[str, Any]) -> NDArra
     if settings["similarity"] != "cosine":
         return embeddings
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return embeddings / np.where(lengths == 0, 1, lengths)
+    scaled: NDArray[np.float32] = embeddings / np.where(lengths == 0, 1, lengths)
+    return scaled
 
 
 def _sampled_queries(model: SentenceTransformer, settings: dict[str, Any], corpus: passages.Passages) -> vectors.Array:

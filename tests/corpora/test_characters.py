@@ -18,6 +18,7 @@ from notewriter.corpora.characters import lowered, plain, raised
         ("Fe³⁺", "Fe^3+"),
         ("Osk™ and a´", "Osk™ and a´"),
         ("page 20①", "page 20 1"),
+        ("the ferry\u00adman of To\u2060len", "the ferryman of Tolen"),
     ],
 )
 def test_letters_are_plain_and_numbers_are_the_same(text, written):

@@ -70,6 +70,10 @@ def test_powers_indices_notes_and_formulas():
     assert text(html) == "10^6 l of H2O in 1811 [3], the 21st [1], log2 10, x^2, a_{1}, $y$, ."
 
 
+def test_the_reading_beside_characters_is_no_part_of_the_word():
+    assert text("<p>The <ruby>川<rp>(</rp><rt>かわ</rt><rp>)</rp></ruby> is long.</p>") == "The 川 is long."
+
+
 def test_warnings_and_names_are_as_written():
     html = "<aside class=warning>Mind the <b>__init__</b> and *args; for (;;) {}.</aside>"
     assert text(html) == "Mind the __init__ and *args; for (;;) {}."

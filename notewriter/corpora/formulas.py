@@ -1,0 +1,86 @@
+"""Formulas in a line: their TeX where a page has it, else their signs with marks for powers, indices and roots."""
+
+import re
+from typing import Any
+
+MARKS = {"msup": "^", "mfrac": "/", "msub": "_", "munder": "_", "msubsup": "_^", "munderover": "_^"}
+"""Element of MathML -> the marks between its parts."""
+
+OF_WORD = {
+    "sSup": ("msup", ("e", "sup")),
+    "sSub": ("msub", ("e", "sub")),
+    "sSubSup": ("msubsup", ("e", "sub", "sup")),
+    "f": ("mfrac", ("num", "den")),
+    "rad": ("mroot", ("e", "deg")),
+    "limLow": ("munder", ("e", "lim")),
+    "limUpp": ("msup", ("e", "lim")),
+}
+"""Element of Word's formulas (Office MathML) -> that of MathML, and the names of its parts in the order of MathML."""
+
+SIGNS = {"=", "+", "-", "−", "<", ">", "≤", "≥"}
+"""Operators with a space on both sides."""
+
+
+def of_mathml(node: Any) -> str:
+    """The TeX of a `<math>` where the page has it, else its signs."""
+    for each in node.iter("annotation"):
+        if "tex" in (each.get("encoding") or "").lower():
+            return _tex(each.text_content())
+    if node.get("alttext"):
+        return _tex(node.get("alttext"))
+    return _signs(node)
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"^\{\\displaystyle *(.*)\}$", r"\1", " ".join(text.split())).strip()
+
+
+def _signs(node: Any) -> str:
+    parts = [_signs(child) for child in node if isinstance(child.tag, str) and not child.tag.startswith("annotation")]
+    text = "".join((node.text or "").split())
+    if node.tag == "mo" and text in SIGNS:
+        return f" {text} "
+    return text + _joined(node.tag, parts)
+
+
+def of_word(node: Any) -> str:
+    """The signs of an `m:oMath` or a part of it."""
+    name = _name(node)
+    if name == "t":
+        return node.text or ""
+    children = [child for child in node if isinstance(child.tag, str) and not _name(child).endswith("Pr")]
+    texts = [of_word(child) for child in children]
+    parts = dict(zip(map(_name, children), texts, strict=True))
+    if name in OF_WORD:
+        element, order = OF_WORD[name]
+        return _joined(element, [parts.get(each, "") for each in order])
+    if name == "nary":
+        limits = [_setting(node, "chr", "∫"), parts.get("sub", ""), parts.get("sup", "")]
+        return f"{_joined('munderover', limits)} {parts.get('e', '')}"
+    if name == "d":
+        inside = _setting(node, "sepChr", "|").join(texts)
+        return f"{_setting(node, 'begChr', '(')}{inside}{_setting(node, 'endChr', ')')}"
+    # The rows of a matrix, its cells, the lines of a system of equations, and a function before its argument.
+    return {"m": "; ", "mr": ", ", "eqArr": "; ", "func": " "}.get(name, "").join(texts)
+
+
+def _name(node: Any) -> str:
+    return str(node.tag).rpartition("}")[2]
+
+
+def _setting(node: Any, name: str, default: str) -> str:
+    """A sign that an element's properties name; empty if they name none on purpose."""
+    properties = next((child for child in node if _name(child) == f"{_name(node)}Pr"), ())
+    return next((next(iter(each.attrib.values()), "") for each in properties if _name(each) == name), default)
+
+
+def _joined(element: str, parts: list[str]) -> str:
+    """The parts of an element with marks between them, in brackets where they are more than a word."""
+    if element in {"msqrt", "mroot"}:
+        index = f"[{parts[1]}]" if element == "mroot" and len(parts) == 2 and parts[1] else ""
+        return f"√{index}({parts[0] if element == 'mroot' and parts else ''.join(parts)})"
+    marks = MARKS.get(element, "")
+    if not marks or len(parts) != len(marks) + 1:
+        return "".join(parts)
+    first, *others = (part if len(part) == 1 or part.isalnum() else f"({part})" if part else "" for part in parts)
+    return first + "".join(mark + other for mark, other in zip(marks, others, strict=True) if other)

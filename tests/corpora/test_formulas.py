@@ -1,0 +1,53 @@
+"""Formulas of pages and Word files, in which a power stays a power."""
+
+import pytest
+from lxml import etree, html
+
+from notewriter.corpora.formulas import of_mathml, of_word
+
+
+@pytest.mark.parametrize(
+    ("mathml", "written"),
+    [
+        ("<mi>x</mi><mo>=</mo><mn>1</mn>", "x = 1"),
+        ("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>", "x_i^2"),
+        ("<mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></mfrac>", "(a + b)/2"),
+        ("<msqrt><mi>x</mi></msqrt><mroot><mi>y</mi><mn>3</mn></mroot>", "√(x)√[3](y)"),
+        ("<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>", "∑_(i = 1)^n"),
+    ],
+)
+def test_signs_of_a_page(mathml, written):
+    assert of_mathml(html.fragment_fromstring(f"<math>{mathml}</math>")) == written
+
+
+def run(text):
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+@pytest.mark.parametrize(
+    ("omml", "written"),
+    [
+        (run("E=m") + f"<m:sSup><m:sSupPr/><m:e>{run('c')}</m:e><m:sup>{run('2')}</m:sup></m:sSup>", "E=mc^2"),
+        (f"<m:sSub><m:e>{run('x')}</m:e><m:sub>{run('i+1')}</m:sub></m:sSub>", "x_(i+1)"),
+        (f"<m:f><m:num>{run('1')}</m:num><m:den>{run('12')}</m:den></m:f>", "1/12"),
+        (f"<m:rad><m:deg/><m:e>{run('2')}</m:e></m:rad>", "√(2)"),
+        (f"<m:rad><m:deg>{run('3')}</m:deg><m:e>{run('8')}</m:e></m:rad>", "√[3](8)"),
+        (
+            f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub>{run('i=1')}</m:sub><m:sup>{run('n')}</m:sup>"
+            f"<m:e>{run('i')}</m:e></m:nary>",
+            "∑_(i=1)^n i",
+        ),
+        (f"<m:nary><m:sub/><m:sup/><m:e>{run('f')}</m:e></m:nary>", "∫ f"),
+        (f"<m:d><m:e>{run('a')}</m:e><m:e>{run('b')}</m:e></m:d>", "(a|b)"),
+        (f"<m:d><m:dPr><m:begChr m:val='['/><m:endChr m:val=''/></m:dPr><m:e>{run('a')}</m:e></m:d>", "[a"),
+        (f"<m:func><m:fName>{run('sin')}</m:fName><m:e>{run('x')}</m:e></m:func>", "sin x"),
+        (
+            f"<m:m><m:mr><m:e>{run('1')}</m:e><m:e>{run('0')}</m:e></m:mr>"
+            f"<m:mr><m:e>{run('0')}</m:e><m:e>{run('1')}</m:e></m:mr></m:m>",
+            "1, 0; 0, 1",
+        ),
+    ],
+)
+def test_signs_of_a_word_file(omml, written):
+    namespace = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    assert of_word(etree.fromstring(f"<m:oMath xmlns:m='{namespace}'>{omml}</m:oMath>")) == written
