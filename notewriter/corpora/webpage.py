@@ -42,17 +42,20 @@ CODE = {"pre", "listing", "xmp", "plaintext"}
 LISTS = {"ul", "ol", "menu", "dir"}
 BLOCKS = CODE | LISTS | set(HEADINGS) | {
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "footer", "form", "head", "header", "hgroup", "hr", "li", "main", "p",
-    "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr",
+    "fieldset", "figcaption", "figure", "footer", "form", "head", "header", "hgroup", "hr", "legend", "li", "main",
+    "p", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr",
 }  # fmt: skip
 """Elements that begin a line of their own; whatever contains one does, too."""
 
 NO_TEXT = {
-    "audio", "base", "button", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav",
+    "audio", "base", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav",
     "noframes", "noscript", "object", "option", "rp", "rt", "script", "select", "style", "svg", "template", "textarea",
     "title", "track", "video",
 }  # fmt: skip
-ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "button", "tablist", "dialog"}
+MARKED = {"q": '"', "del": "~~", "s": "~~", "strike": "~~"}
+"""Elements whose words mean something else without the marks that a browser shows: quoted, and struck through."""
+
+ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "tablist", "dialog"}
 NAMES = {
     # MediaWiki
     "mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription",
@@ -196,11 +199,16 @@ def _pruned(tree: Any) -> Any:
 def _is_text(node: Any) -> bool:
     if not isinstance(node.tag, str):
         return False
+    role, style = node.get("role") or "", (node.get("style") or "").replace(" ", "").lower()
+    if "button" in (node.tag, role):
+        # Headings that unfold a text, as of answers to questions, are buttons; others have one beside their words.
+        heading = next(node.iterancestors(*HEADINGS), None)
+        return heading is not None and _length(heading.text_content()) == _length(node.text_content()) > 0
     if node.tag in NO_TEXT:
         # MathJax reads formulas in scripts.
         return node.tag == "script" and (node.get("type") or "").startswith("math/tex")
-    role, style = node.get("role") or "", (node.get("style") or "").replace(" ", "").lower()
-    is_hidden = node.get("hidden") is not None or node.get("aria-hidden") == "true" or "display:none" in style
+    is_folded = node.get("hidden") not in (None, "until-found")
+    is_hidden = is_folded or node.get("aria-hidden") == "true" or "display:none" in style
     if is_hidden and role != "tabpanel" and node.find(".//math") is None:
         return False
     names = [*(node.get("class") or "").split(), node.get("id") or ""]
@@ -466,9 +474,10 @@ def _write(node: Any, run: list[str]) -> None:
         run.append(alternative if re.match(r"[$\\]", alternative) else "")
     else:
         is_apart = node.tag in BLOCKS or node.tag == "br"
-        run.append(" " if is_apart else "")
+        mark = MARKED.get(node.tag, " " if is_apart else "")
+        run.append(mark)
         _write_children(node, run)
-        run.append(_BETWEEN if node.tag == "li" else " " if is_apart else "")
+        run.append(_BETWEEN if node.tag == "li" else mark)
 
 
 def _write_children(node: Any, run: list[str]) -> None:

@@ -74,6 +74,20 @@ def test_the_reading_beside_characters_is_no_part_of_the_word():
     assert text("<p>The <ruby>川<rp>(</rp><rt>かわ</rt><rp>)</rp></ruby> is long.</p>") == "The 川 is long."
 
 
+def test_a_heading_that_unfolds_its_text_is_a_button():
+    """The pattern of WAI-ARIA, and of Bootstrap's accordions."""
+    html = (
+        "<h1>FAQ</h1><h2><button aria-expanded=false>What is the Osk?</button></h2>"
+        "<div hidden=until-found><p>A river.</p></div><h2>Tolen <button>Copy</button></h2><p>A town.</p>"
+        "<button>More</button><h3 role=button>Send</h3>"
+    )
+    assert text(html) == "# FAQ\n\n## What is the Osk?\n\nA river.\n\n## Tolen\n\nA town."
+
+
+def test_words_that_are_quoted_or_no_longer_true_say_so():
+    assert text("<p>He said <q>yes</q>: <del>10</del> <ins>12</ins> pence.</p>") == 'He said "yes": ~~10~~ 12 pence.'
+
+
 def test_warnings_and_names_are_as_written():
     html = "<aside class=warning>Mind the <b>__init__</b> and *args; for (;;) {}.</aside>"
     assert text(html) == "Mind the __init__ and *args; for (;;) {}."
