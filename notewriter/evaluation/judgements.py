@@ -242,15 +242,10 @@ def summary_of(judgements: RunJudgements) -> dict[str, dict[str, object]] | None
         summaries[name] = {
             "model": ", ".join(sorted({judgement.model for judgement in by_question.values()})),
             "scored": sum(not judgement.reason for judgement in by_question.values()),
-            "left_out": left_out(by_question),
+            "left_out": dict(sorted(Counter(each.reason for each in by_question.values() if each.reason).items())),
             **dict(sorted(counts.items())),
         }
     return summaries or None
-
-
-def left_out(judgements: Mapping[str, Judgement]) -> dict[str, int]:
-    """Reason -> how many questions have no scores because of it."""
-    return dict(sorted(Counter(each.reason for each in judgements.values() if each.reason).items()))
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
