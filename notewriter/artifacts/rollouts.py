@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar, cast
 
 from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.journal import finished
@@ -50,16 +50,7 @@ class StageUsage(TypedDict):
     tokens: dict[str, int]
 
 
-class _PairsRollout(TypedDict):
-    question_id: str
-    rows: list[Pair]
-    drops: list[Drop]
-    agreements: list[JudgeAgreement]
-    usage: list[StageUsage]
-    traces: list[TraceObject]
-
-
-class PairsRollout(_PairsRollout, total=False):
+class PairsRollout(TypedDict):
     """The yield and cost of one question's sampling rollouts.
 
     `usage` counts every distinct call: candidates, judges, and answers that candidates were rolled forward to.
@@ -67,8 +58,14 @@ class PairsRollout(_PairsRollout, total=False):
     for refusing judges' requests.
     """
 
-    unreadable: list[UnreadableReplies]
-    refusals: list[str]
+    question_id: str
+    rows: list[Pair]
+    drops: list[Drop]
+    agreements: list[JudgeAgreement]
+    usage: list[StageUsage]
+    traces: list[TraceObject]
+    unreadable: NotRequired[list[UnreadableReplies]]
+    refusals: NotRequired[list[str]]
 
 
 class GoldRollout(TypedDict):

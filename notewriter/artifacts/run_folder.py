@@ -121,7 +121,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path, remedy = folder / CONFIG, f"remove {folder} or choose another output_dir"
     try:
-        config: dict[str, Any] = _read_yaml(path)
+        with jsonl.open_text(path) as file:
+            config: dict[str, Any] = load_yaml(file.read())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the folder of a run") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -130,11 +131,6 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not a run's configuration; {remedy}")
     typed.read(config, _Settings, str(path), remedy)
     return config
-
-
-def _read_yaml(path: Path) -> Any:
-    with jsonl.open_text(path) as file:
-        return load_yaml(file.read())
 
 
 def questions_digest(questions: Sequence[Question]) -> str:

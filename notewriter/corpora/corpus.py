@@ -219,7 +219,7 @@ def _write_per_question(
     """Write the corpora of the questions; returns how many there are and, for each file, their mean size."""
     dataset = str(arguments.dataset)
     source = per_question.source(dataset)
-    paths = [path for _, path in _files(source, arguments)]
+    paths = [each[1] for each in source.inputs([*map(Path, arguments.path)]) if not isinstance(each, Skipped)]
     tokenizer = load_tokenizer(split.tokenizer)
 
     def contexts() -> Iterator[tuple[str, list[Passage]]]:
@@ -259,10 +259,6 @@ def _write_per_question(
             for file, count in counts.items()
         },
     }
-
-
-def _files(source: Source, arguments: CorpusArguments) -> Iterator[tuple[str, Path]]:
-    return (each for each in source.inputs([Path(path) for path in arguments.path]) if not isinstance(each, Skipped))
 
 
 def _summary(output_dir: Path, counts: Counts, manifest: dict[str, Any]) -> str:

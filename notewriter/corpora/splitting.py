@@ -180,9 +180,7 @@ def _words(arguments: SplitArguments) -> Split:
 
 
 def _sentences(arguments: SplitArguments) -> Split:
-    library = _library()
-    size, overlap = arguments.size, arguments.overlap
-    return _by(_in_blocks(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices))
+    return _by(_by_words(_library().TextSplitter, arguments))
 
 
 def _tokens(arguments: SplitArguments) -> Split:
@@ -193,9 +191,7 @@ def _tokens(arguments: SplitArguments) -> Split:
 
 def _headings(arguments: SplitArguments) -> Split:
     library = _library()
-    size, overlap = arguments.size, arguments.overlap
-    plain = _in_blocks(library.TextSplitter.from_callback(count_words, size, overlap).chunk_indices)
-    markdown = _in_blocks(library.MarkdownSplitter.from_callback(count_words, size, overlap).chunk_indices)
+    plain, markdown = (_by_words(kind, arguments) for kind in (library.TextSplitter, library.MarkdownSplitter))
 
     def split(document: Document) -> Iterator[Span]:
         chunks = markdown if document.is_markdown else plain
@@ -231,6 +227,11 @@ def _is_bare(section: str, has_heading: bool) -> bool:
 
 def _by(chunks: Chunks) -> Split:
     return lambda document: ((start, start + len(chunk)) for start, chunk in chunks(document.text))
+
+
+def _by_words(kind: Any, arguments: SplitArguments) -> Chunks:
+    """A splitter of the library whose chunks are measured in words."""
+    return _in_blocks(kind.from_callback(count_words, arguments.size, arguments.overlap).chunk_indices)
 
 
 def _in_blocks(chunk_indices: Chunks) -> Chunks:

@@ -160,4 +160,3 @@ class ChainsArguments(SelectionArguments):
     min_searches: Annotated[int, Interval(ge=0)] = field(
         default=1, metadata={"help": "drop chains with fewer searches: they answer from the teacher's memory"}
     )
-    drop_repeated_queries: bool = field(default=False, metadata={"help": "drop chains that send a query twice"})

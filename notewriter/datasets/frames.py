@@ -1,18 +1,13 @@
 """FRAMES: questions over several Wikipedia pages, as TSV with `Prompt` and `Answer` or as JSON Lines."""
 
 import re
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.records import Question
 from notewriter.ground.releases import File, Release
-
-
-def load_questions(path: Path) -> list[Question]:
-    """The original `test.tsv`, or records with `question` and `answer`."""
-    return reading.questions(reading.records, _question, path, numbered=True)
 
 
 def _question(record: dict[str, Any], place: str) -> Question:
@@ -51,7 +46,7 @@ RELEASE = Release(
 
 BENCHMARK = Benchmark(
     title="FRAMES",
-    load_questions=load_questions,
+    load_questions=partial(reading.questions, reading.records, _question, numbered=True),
     family="nq",
     source=RELEASE,
 )

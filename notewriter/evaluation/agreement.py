@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.evaluation.statistics import BLOCK
+from notewriter.evaluation.statistics import BLOCK, TAIL
 from notewriter.ground.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -33,15 +33,8 @@ class Agreement(NamedTuple):
     kappa: Interval | None
 
 
-def agreement(
-    ratings: Sequence[tuple[Hashable, Hashable]],
-    clusters: Sequence[Hashable],
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Agreement:
-    """The agreement of two raters, with percentile bootstrap intervals.
+def agreement(ratings: Sequence[tuple[Hashable, Hashable]], clusters: Sequence[Hashable]) -> Agreement:
+    """The agreement of two raters, with 95% percentile bootstrap intervals.
 
     Kappa is (p_o - p_e) / (1 - p_e): the observed share p_o above the share p_e that two raters with these frequencies
     of categories would reach by chance (Cohen, A coefficient of agreement for nominal scales, 1960). Items of a
@@ -50,9 +43,6 @@ def agreement(
     Args:
         ratings: both raters' categories of each item.
         clusters: the question of each item.
-        confidence: of the intervals.
-        resamples: how many.
-        seed: of the draws.
 
     Raises:
         ValueError: no ratings, or not as many clusters.
@@ -68,21 +58,20 @@ def agreement(
     counts = np.zeros((len(rows), size, size))
     for (first, second), cluster in zip(ratings, clusters, strict=True):
         counts[rows[cluster], categories[first], categories[second]] += 1
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     block = max(1, BLOCK // len(rows))
     even = np.full(len(rows), 1 / len(rows))
     tables = np.concatenate(
         [
-            np.tensordot(generator.multinomial(len(rows), even, size=min(block, resamples - start)), counts, 1)
-            for start in range(0, resamples, block)
+            np.tensordot(generator.multinomial(len(rows), even, size=min(block, RESAMPLES - start)), counts, 1)
+            for start in range(0, RESAMPLES, block)
         ]
     )
     shares, kappas = _share_and_kappa(tables)
     (share,), (kappa,) = _share_and_kappa(counts.sum(axis=0, keepdims=True))
-    tail = (1 - confidence) / 2
 
     def interval(value: float, drawn: Floats) -> Interval:
-        low, high = np.nanquantile(drawn, [tail, 1 - tail])
+        low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
         return Interval(float(value), float(low), float(high))
 
     return Agreement(len(ratings), interval(share, shares), None if np.isnan(kappa) else interval(kappa, kappas))

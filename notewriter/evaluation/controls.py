@@ -4,11 +4,10 @@ Longer notes contain more, whoever wrote them, so a control is cut at as many wo
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import overload
 
 from tqdm import tqdm
 
@@ -53,7 +52,7 @@ class Reading:
     """A question of a finished run: the passages that any of its searches found, each once, and the note it wrote."""
 
     question: Question
-    passages: Sequence[Passage]
+    passages: Iterable[Passage]
     note: str
 
     @property
@@ -62,23 +61,14 @@ class Reading:
         return facts_among(self.question, list(self.passages))
 
 
-class _Found(Sequence[Passage]):
+class _Found(Iterable[Passage]):
     """Passages that are read from their indexes anew each time: all pages of all questions need not fit into memory."""
 
     def __init__(self, read: Sequence[Callable[[], Passage]]) -> None:
         self._read = read
 
-    def __len__(self) -> int:
-        return len(self._read)
-
-    @overload
-    def __getitem__(self, place: int) -> Passage: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Passage]: ...
-
-    def __getitem__(self, place: int | slice) -> Passage | list[Passage]:
-        return [read() for read in self._read[place]] if isinstance(place, slice) else self._read[place]()
+    def __iter__(self) -> Iterator[Passage]:
+        return (read() for read in self._read)
 
 
 def readings(run: Path) -> list[Reading]:

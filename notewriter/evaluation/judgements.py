@@ -16,7 +16,7 @@ from notewriter.artifacts.predictions import Prediction
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.rollouts.method import Stage
-from notewriter.rollouts.parsing import parse_correct, parse_decision, parse_evidence, parse_ratings
+from notewriter.rollouts.parsing import object_schema, parse_correct, parse_decision, parse_evidence, parse_ratings
 
 ANSWER = Stage("judge/answer", "judge")
 GRADED_ANSWER = Stage("judge/graded_answer", "judge")
@@ -62,16 +62,6 @@ CRITERIA = ("efficiency", "redundancy", "coherence")
 GRADES = (0.0, 0.5, 1.0)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with exactly these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 def _answer(
     stage: Stage, score: str, read: Callable[[str], float | None], **options: Any
 ) -> Callable[[Answered], Awaitable[Outcome]]:
@@ -106,7 +96,7 @@ async def chain(answered: Answered) -> Outcome:
     if not answered.steps:
         return Outcome(reason="no steps")
     ratings_schema = {criterion: {"type": "integer", "enum": list(range(6))} for criterion in CRITERIA}
-    schema = _object({"reasoning": {"type": "string"}, **ratings_schema})
+    schema = object_schema({"reasoning": {"type": "string"}, **ratings_schema})
     reply = await answered.ask(CHAIN, json_schema=schema, question=answered.question, steps=answered.steps)
     ratings = parse_ratings(reply, CRITERIA, 5)
     if ratings is None:
@@ -125,7 +115,7 @@ async def density(answered: Answered) -> Outcome:
         return Outcome(reason="no reference text")
     if not answered.reference.strip():
         return Outcome(reason="empty reference text")
-    schema = _object({"evidence": {"type": "array", "items": {"type": "string"}}})
+    schema = object_schema({"evidence": {"type": "array", "items": {"type": "string"}}})
     reply = await answered.ask(DENSITY, json_schema=schema, question=answered.question, reference=answered.reference)
     evidence = parse_evidence(reply)
     if evidence is None:
@@ -157,7 +147,7 @@ JUDGEMENTS = {
             ANSWER,
             "judged_accuracy",
             parse_correct,
-            json_schema=_object({"correct": {"type": "string", "enum": ["yes", "no"]}}),
+            json_schema=object_schema({"correct": {"type": "string", "enum": ["yes", "no"]}}),
         ),
         (Metric("judged_accuracy", "Accuracy, by the judge", "Share of predictions that contain a gold answer."),),
     ),
@@ -168,7 +158,7 @@ JUDGEMENTS = {
             GRADED_ANSWER,
             "graded_accuracy",
             _grade,
-            json_schema=_object({"score": {"type": "number", "enum": list(GRADES)}}),
+            json_schema=object_schema({"score": {"type": "number", "enum": list(GRADES)}}),
         ),
         (
             Metric(
@@ -252,15 +242,10 @@ def summary_of(judgements: RunJudgements) -> dict[str, dict[str, object]] | None
         summaries[name] = {
             "model": ", ".join(sorted({judgement.model for judgement in by_question.values()})),
             "scored": sum(not judgement.reason for judgement in by_question.values()),
-            "left_out": left_out(by_question),
+            "left_out": dict(sorted(Counter(each.reason for each in by_question.values() if each.reason).items())),
             **dict(sorted(counts.items())),
         }
     return summaries or None
-
-
-def left_out(judgements: Mapping[str, Judgement]) -> dict[str, int]:
-    """Reason -> how many questions have no scores because of it."""
-    return dict(sorted(Counter(each.reason for each in judgements.values() if each.reason).items()))
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")

@@ -21,7 +21,6 @@ from notewriter.evaluation.judgements import (
     Answered,
     Outcome,
     RunJudgements,
-    left_out,
     read_run_judgements,
     summary_of,
     with_judgements,
@@ -193,7 +192,7 @@ def _merge(run: Path, prices: Prices) -> str:
     write_predictions(run / "predictions.jsonl", predictions)
     write_metrics(run / "metrics.json", metrics)
     write_costs(run / FOLDER / "costs.json", costs)
-    return _summary(metrics, run, judgements, costs)
+    return _summary(metrics, run, costs)
 
 
 def _costs(judgements: RunJudgements, prices: Prices) -> Costs:
@@ -206,13 +205,12 @@ def _costs(judgements: RunJudgements, prices: Prices) -> Costs:
     return costs_of(calls, prices)
 
 
-def _summary(metrics: Metrics, run: Path, judgements: RunJudgements, costs: Costs) -> str:
+def _summary(metrics: Metrics, run: Path, costs: Costs) -> str:
     lines = [f"{metrics.name}: {metrics.questions} questions, in {run}"]
-    for name, by_question in judgements.items():
-        models = ", ".join(sorted({judgement.model for judgement in by_question.values()}))
-        scored = sum(not judgement.reason for judgement in by_question.values())
-        reasons = "".join(f", {count} left out: {reason}" for reason, count in left_out(by_question).items())
-        lines.append(f"  {name}: {scored} scored by {models}{reasons}")
+    judged: dict[str, Any] = metrics.judged or {}
+    for name, told in judged.items():
+        reasons = "".join(f", {count} left out: {reason}" for reason, count in told["left_out"].items())
+        lines.append(f"  {name}: {told['scored']} scored by {told['model']}{reasons}")
         for score in JUDGEMENTS[name].scores:
             if interval := metrics.metrics.get(score):
                 lines.append(f"    {score:20} {interval.mean:6.3f}  [{interval.low:.3f}, {interval.high:.3f}]")

@@ -40,7 +40,7 @@ class Noted(NamedTuple):
     """A question, the passages that were found for it before, and a note written from them."""
 
     question: Question
-    passages: Sequence[Passage]
+    passages: Iterable[Passage]
     note: str
 
 

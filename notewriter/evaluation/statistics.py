@@ -22,32 +22,28 @@ FLOOR = 1 / (PERMUTATIONS + 1)
 BLOCK = 2**21
 """Indices drawn at once (16 MB)."""
 
+TAIL = (1 - 0.95) / 2
+"""The share of resampled values beyond each bound of a 95% interval; its last digits are part of written intervals."""
 
-def bootstrap_interval(
-    values: Sequence[float], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """The mean of one value per question, with its percentile bootstrap interval.
+
+def bootstrap_interval(values: Sequence[float], *, resamples: int = 10_000) -> Interval:
+    """The mean of one value per question, with its 95% percentile bootstrap interval.
 
     Draws `resamples` samples of the same size with replacement and takes the quantiles of their means (Efron &
-    Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The interval depends on the values and the seed
+    Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The interval depends on the values
     alone, not on their order, in which a run happened to finish its questions. With fewer than about twenty values it
     is too narrow, and with one value it is a point.
 
     Raises:
-        ValueError: no values, values that are not finite numbers, a confidence outside (0, 1), or fewer than one
-            resample.
+        ValueError: no values, or values that are not finite numbers.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or sample.size == 0:
         raise ValueError("values must be a one-dimensional sequence of at least one number")
     if not np.isfinite(sample).all():
         raise ValueError("values must be finite numbers")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence ({confidence}) must lie between 0 and 1, for example 0.95")
-    if resamples < 1:
-        raise ValueError(f"resamples ({resamples}) must be at least 1")
     sample = np.sort(sample)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     rows = max(1, BLOCK // sample.size)
     # Not scipy.stats.bootstrap, which takes a second to import: every evaluation computes intervals.
     means = np.concatenate(
@@ -56,8 +52,7 @@ def bootstrap_interval(
             for start in range(0, resamples, rows)
         ]
     )
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [TAIL, 1 - TAIL])
     return Interval(float(sample.mean()), float(low), float(high))
 
 
@@ -89,7 +84,7 @@ class TwoWay(NamedTuple):
     seeds_p_value: float | None
 
 
-def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTATIONS, seed: int = 0) -> TwoWay:
+def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTATIONS) -> TwoWay:
     """The paired difference of a way of training, over its seeds and over questions.
 
     A resample draws as many seeds and as many questions with replacement, and takes the mean of the differences where
@@ -101,7 +96,6 @@ def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTAT
     Args:
         differences: of the shape (seeds, questions), the same questions in the same order for each seed.
         resamples: how many.
-        seed: of the draws.
 
     Raises:
         ValueError: no seeds or questions, rows of different lengths, or values that are not finite numbers.
@@ -116,7 +110,7 @@ def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTAT
         raise ValueError("differences must be finite numbers")
     # Independent of the order in which a run happened to finish its questions.
     table = table[:, np.lexsort(table)]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     rows, columns = table.shape
     block = max(1, BLOCK // columns)
     means = np.concatenate(
@@ -169,27 +163,25 @@ def mcnemar(before: Sequence[float], after: Sequence[float]) -> float:
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def permutation_test(
-    before: Sequence[float], after: Sequence[float], *, resamples: int = PERMUTATIONS, seed: int = 0
-) -> float:
+def permutation_test(before: Sequence[float], after: Sequence[float]) -> float:
     """Two-sided p-value of the mean difference of paired scores, by flipping the signs of differences at random.
 
     Under the null hypothesis each question's two scores are exchangeable (Fisher's randomisation test). The smallest
-    possible value is 1 / (resamples + 1).
+    possible value is `FLOOR`.
 
     Raises:
         ValueError: lengths that differ, or no values.
     """
     differences = np.sort(_differences(before, after))
     observed = abs(differences.sum())
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     rows = max(1, BLOCK // differences.size)
     extreme = 0
-    for start in range(0, resamples, rows):
-        signs = generator.integers(2, size=(min(rows, resamples - start), differences.size), dtype=np.int8) * 2 - 1
+    for start in range(0, PERMUTATIONS, rows):
+        signs = generator.integers(2, size=(min(rows, PERMUTATIONS - start), differences.size), dtype=np.int8) * 2 - 1
         # A sum that equals the observed one up to rounding is as extreme.
         extreme += int((np.abs(signs @ differences) >= observed * (1 - 1e-9)).sum())
-    return float((extreme + 1) / (resamples + 1))
+    return float((extreme + 1) / (PERMUTATIONS + 1))
 
 
 def paired_p_value(before: Sequence[float], after: Sequence[float]) -> float:

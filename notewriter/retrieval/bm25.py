@@ -421,7 +421,7 @@ def _warn_uncut(stored: passages.Passages, analyzer: str, directory: str | Path)
     lost = [
         text
         for text in texts
-        if sum(map(len, [*analyze(text), *analyze(_unspaced(text, analyzer))])) < _letters(text) / 2
+        if sum(map(len, [*analyze(text), *analyze(_unspaced(text, analyzer))])) < sum(map(str.isalnum, text)) / 2
     ]
     if 2 * len(lost) > len(texts):
         logger.warning(
@@ -430,10 +430,6 @@ def _warn_uncut(stored: passages.Passages, analyzer: str, directory: str | Path)
             directory,
             lost[0][:40],
         )
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalnum, text))
 
 
 @functools.cache

@@ -106,17 +106,13 @@ class Encoder:
     )
 
 
+@functools.cache
 def load(encoder: str, device: str | None) -> SentenceTransformer:
     """The model, loaded once per device.
 
     Raises:
         UserError: it is not there, cannot be loaded, or the device is missing.
     """
-    return _load(encoder, device)
-
-
-@functools.cache
-def _load(encoder: str, device: str | None) -> SentenceTransformer:
     if not Path(encoder).is_dir() and not is_hub_id(encoder):
         raise UserError(f"encoder: {encoder} is neither a model folder nor a hub id (owner/name); check the path")
     if device is not None and device.startswith("cuda"):

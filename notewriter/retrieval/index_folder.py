@@ -36,6 +36,18 @@ def read_manifest(path: str | Path) -> dict[str, Any] | None:
     return manifest
 
 
+def existing_manifest(path: str | Path) -> dict[str, Any]:
+    """The manifest of an index.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
+    return manifest
+
+
 def checked_manifest(path: str | Path, schema: str, contents: type[T]) -> T:
     """The manifest of an index, which must have this schema; `contents` is the dataclass of its keys.
 

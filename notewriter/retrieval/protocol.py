@@ -95,10 +95,6 @@ class OpenRestriction(Protocol):
         ...
 
 
-def _unknown(_: Any) -> None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of part.
@@ -115,7 +111,7 @@ class Kind:
 
     options: type[Any]
     open: Callable[..., Any]
-    identity: Callable[[Any], str | None] = _unknown
+    identity: Callable[[Any], str | None] = lambda options: None
     is_local: bool = False
     of_others: bool = False
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict
 
 from annotated_types import Interval, MinLen
 
@@ -62,13 +62,10 @@ class RetrieverServeArguments:
     )
 
 
-class _Queries(TypedDict):
-    queries: Annotated[list[str], MinLen(1)]
-
-
-class RetrieveRequest(_Queries, total=False):
+class RetrieveRequest(TypedDict, total=False):
     """The body of `POST /retrieve`; `topk` of 0 or None stands for the server's own number."""
 
+    queries: Required[Annotated[list[str], MinLen(1)]]
     topk: int | None
     return_scores: bool
     within: list[str] | None

@@ -25,6 +25,16 @@ def unknown_mark(text: str, prompt: str) -> str:
     return found[1].strip() if found and found[1].casefold() not in prompt.casefold() else ""
 
 
+def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with exactly these keys, to which a reply can be held."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def parse_json_object(text: str) -> dict[str, Any] | None:
     """The first JSON object in a reply, possibly in a code fence or surrounded by prose; None if there is none.
 

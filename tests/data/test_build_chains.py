@@ -333,14 +333,11 @@ def test_questions_of_an_evaluation_file_are_not_reasoned_about(build, world, tm
     assert told["questions_dropped"] == {"the question is in an evaluation file": 1}
 
 
-def test_repeated_queries_are_dropped_on_request(build, build_nothing, golds):
+def test_chains_with_a_repeated_query_are_kept(build, golds):
     def repeating(chat: Chat) -> str:
         return step("search", "Who?") if steps_so_far(chat) < 2 else step("finish", golds[question_of(chat)])
 
-    assert stats(build(repeating, "kept"))["dropped"] == {}
-    assert stats(build_nothing(repeating, name="dropped", drop_repeated_queries=True))["dropped"] == {
-        "a query was repeated": 6
-    }
+    assert stats(build(repeating))["dropped"] == {}
 
 
 def test_chains_that_answer_from_memory_are_kept_on_request(build, golds):

@@ -33,18 +33,11 @@ def test_values_that_are_all_equal_leave_no_doubt():
     assert bootstrap_interval([0.25] * 7) == Interval(0.25, 0.25, 0.25)
 
 
-def test_more_confidence_makes_a_wider_interval():
-    values = np.random.default_rng(2).random(50)
-    wide, narrow = bootstrap_interval(values, confidence=0.99), bootstrap_interval(values, confidence=0.8)
-    assert wide.low < narrow.low < narrow.high < wide.high
-
-
-def test_one_seed_gives_one_interval_whatever_the_block_of_draws(monkeypatch):
+def test_values_give_one_interval_whatever_the_block_of_draws(monkeypatch):
     values = np.random.default_rng(3).random(30)
     whole = bootstrap_interval(values, resamples=1000)
     monkeypatch.setattr(statistics, "BLOCK", 64)
     assert bootstrap_interval(values, resamples=1000) == whole
-    assert bootstrap_interval(values, resamples=1000, seed=1) != whole
 
 
 def test_the_order_of_the_questions_does_not_matter():
@@ -88,13 +81,6 @@ def test_values_without_a_mean_are_refused(values):
         bootstrap_interval(values)
 
 
-def test_settings_without_a_meaning_are_refused():
-    with pytest.raises(ValueError, match="confidence"):
-        bootstrap_interval([1.0], confidence=95)
-    with pytest.raises(ValueError, match="resamples"):
-        bootstrap_interval([1.0], resamples=0)
-
-
 def test_pairs_need_both_sides():
     with pytest.raises(ValueError, match="before has 2 values and after 1"):
         paired_interval([1, 2], [1])
@@ -113,7 +99,7 @@ def test_mcnemar_looks_at_the_questions_that_changed_sides_alone():
 def test_the_permutation_test_agrees_with_the_exact_count_of_sign_flips():
     before, after = [0.0] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     # Of 64 ways to flip the signs two are as extreme: none and all.
-    assert permutation_test(before, after, resamples=50_000) == pytest.approx(2 / 64, abs=0.004)
+    assert permutation_test(before, after) == pytest.approx(2 / 64, abs=0.004)
     assert permutation_test(before, before) == 1.0
     with pytest.raises(ValueError, match="before has 1 values and after 2"):
         permutation_test([0.0], [1.0, 1.0])

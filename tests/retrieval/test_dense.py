@@ -149,7 +149,7 @@ def test_an_encoder_that_is_another_or_gone_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"encoder is no longer the encoder .* or build the index again"):
         open_index(tmp_path / "i")
     shutil.rmtree(path)
-    encoders._load.cache_clear()
+    encoders.load.cache_clear()
     with pytest.raises(UserError, match="is neither a model folder nor a hub id"):
         open_index(tmp_path / "i")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from annotated_types import Interval
 
@@ -216,9 +216,7 @@ def _pair_of_notes(
         columns[side] = [{"role": "assistant", "content": without_thinking(each.text).strip()}]
         columns[f"{side}_source"] = source_of(each.sampling)
         columns[f"{side}_tokens"] = each.completion.completion_tokens
-    pair: Any = columns
-    made: Pair = pair
-    return made
+    return cast(Pair, columns)
 
 
 def _preferred_notes(before: Path, first: Prediction, after: Path, second: Prediction) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from notewriter.artifacts.hand_labels import HandLabel
 from notewriter.artifacts.pairs import COLUMNS, SCHEMA, SIDES, Pair
@@ -49,7 +49,7 @@ def _row(pair: Pair, better: str, votes: Counter[str], given: Mapping[str, HandL
     texts = {side: values[side][-1]["content"] for side in SIDES}
     of_text = {text: side for side, text in texts.items()}
     replies = [f"{name}: {'neither' if label.text is None else of_text[label.text]}" for name, label in given.items()]
-    row: Any = values | {
+    row = values | {
         "schema": SCHEMA,
         "judge": JUDGE,
         "judge_replies": replies,
@@ -57,5 +57,4 @@ def _row(pair: Pair, better: str, votes: Counter[str], given: Mapping[str, HandL
         **{f"{side}_score": float(votes[text]) for side, text in texts.items()},
         **{f"{side}_noise": None for side in SIDES},
     }
-    made: Pair = row
-    return made
+    return cast(Pair, row)

@@ -119,7 +119,7 @@ def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> 
     """The reason why a chain is not training data, or None (ReaRAG, section 3.2, and the checks of the authors' code).
 
     The first of these reasons is returned: the endpoint refused a request, `CHAIN_FAULTS`, a step without a thought,
-    too few searches, a repeated query (optional), an F1 of 0.
+    too few searches, an F1 of 0.
 
     Args:
         record: the chain.
@@ -137,8 +137,6 @@ def chain_fault(record: ChainRollout, f1: float, arguments: ChainsArguments) -> 
         return "a step without a thought"
     if len(steps) - 1 - counts.get("repeated_queries", 0) < arguments.min_searches:
         return "too few searches"
-    if arguments.drop_repeated_queries and counts.get("repeated_queries"):
-        return "a query was repeated"
     if f1 == 0:
         return "the answer's F1 is 0"
     return None

@@ -5,14 +5,9 @@ from dataclasses import replace
 
 from notewriter.data.judges.case import Case, Verdict, hardest, judge
 from notewriter.methods.deepnote import DECIDE
-from notewriter.rollouts.parsing import parse_status
+from notewriter.rollouts.parsing import object_schema, parse_status
 
-_STATUS_SCHEMA = {
-    "type": "object",
-    "properties": {"status": {"type": "string", "enum": ["True", "False"]}},
-    "required": ["status"],
-    "additionalProperties": False,
-}
+_STATUS_SCHEMA = object_schema({"status": {"type": "string", "enum": ["True", "False"]}})
 
 
 @judge("updated note")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from notewriter.data.judges.case import CUT, Case, Verdict, judge
 from notewriter.rollouts.method import Stage
-from notewriter.rollouts.parsing import parse_best_and_worst
+from notewriter.rollouts.parsing import object_schema, parse_best_and_worst
 
 BEST_AND_WORST = Stage("judge/best_and_worst", "judge", rehearsal='{"best_id": 1, "worst_id": 2}')
 """Names the best and the worst of several candidates."""
@@ -22,12 +22,7 @@ async def llm(case: Case) -> Verdict:
     case.random.shuffle(order)
     orders = [order, order[::-1]][: case.rules.judge_orders]
     ids = list(range(1, len(order) + 1))
-    schema = {
-        "type": "object",
-        "properties": {key: {"type": "integer", "enum": ids} for key in ("best_id", "worst_id")},
-        "required": ["best_id", "worst_id"],
-        "additionalProperties": False,
-    }
+    schema = object_schema({key: {"type": "integer", "enum": ids} for key in ("best_id", "worst_id")})
     variables = {key: value for key, value in case.variables.items() if key != "turns"} | {
         "question": case.question.question,
         "kind": case.kind,

@@ -6,7 +6,7 @@ from notewriter.ground.records import Message, Passage
 from notewriter.ground.text import first_words
 from notewriter.rollouts.actions import parse_call
 from notewriter.rollouts.method import Method, Stage
-from notewriter.rollouts.parsing import is_nothing, parse_json_object
+from notewriter.rollouts.parsing import is_nothing, object_schema, parse_json_object
 from notewriter.rollouts.rollout import Rollout
 
 NAVIGATE = Stage("infogent/navigate", "query", rehearsal="Thought:{filling}\nAction: search[{query}]")
@@ -25,16 +25,13 @@ SNIPPET_WORDS = 30
 MAX_PARAGRAPHS = 2
 """Paragraphs that the extractor may take from a page."""
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
+SCHEMA = object_schema(
+    {
         "thoughts": {"type": "string"},
         "actions": {"type": "array", "items": {"type": "string"}},
         "feedback": {"type": "string"},
-    },
-    "required": ["thoughts", "actions", "feedback"],
-    "additionalProperties": False,
-}
+    }
+)
 
 _ADD = re.compile(r"ADD\(P(\d{1,3})\)", re.IGNORECASE)
 _REPLACE = re.compile(r"REPLACE\(E(\d{1,3}),\s*P(\d{1,3})\)", re.IGNORECASE)

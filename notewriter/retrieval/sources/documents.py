@@ -6,7 +6,7 @@ from pathlib import Path
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
-from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
+from notewriter.retrieval.index_folder import existing_manifest, index_fingerprint
 from notewriter.retrieval.passages import Passages
 from notewriter.retrieval.protocol import OpenSource, Scope, Source, SourceOptions
 
@@ -29,11 +29,7 @@ class Documents(OpenSource):
     """
 
     def __init__(self, options: DocumentsOptions) -> None:
-        manifest = read_manifest(options.documents)
-        if manifest is None:
-            raise UserError(
-                f"{options.documents}: contains no index; build one with `notewriter index --index {options.documents}`"
-            )
+        manifest = existing_manifest(options.documents)
         self.name, self.corpus = options.documents, str(manifest.get("source", ""))
         self._passages = Passages(Path(options.documents))
 

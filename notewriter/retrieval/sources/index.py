@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notewriter.ground.config import choose
-from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
 from notewriter.retrieval.bm25 import BM25
 from notewriter.retrieval.dense import Dense
-from notewriter.retrieval.index_folder import index_fingerprint, read_manifest
+from notewriter.retrieval.index_folder import existing_manifest, index_fingerprint
 from notewriter.retrieval.protocol import BatchIndex, Index, OpenSource, Scope, Source, SourceOptions
 from notewriter.retrieval.sources.batching import Batching
 
@@ -25,11 +24,8 @@ def open_index(path: str | Path) -> Index:
     Raises:
         UserError: the folder contains no index or one that this version cannot read.
     """
-    manifest = read_manifest(path)
-    if manifest is None:
-        raise UserError(f"{path}: contains no index; build one with `notewriter index --index {path}`")
     kinds: dict[str, type[BM25 | Dense]] = {"bm25": BM25, "dense": Dense}
-    return choose(f"kind of index in {path}", str(manifest.get("kind")), kinds)(path)
+    return choose(f"kind of index in {path}", str(existing_manifest(path).get("kind")), kinds)(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +67,7 @@ class Local(OpenSource):
 
 
 def _open(options: IndexOptions) -> Local:
-    source = (read_manifest(options.index) or {}).get("source")
+    source = existing_manifest(options.index).get("source")
     return Local(open_index(options.index), options.index, source if isinstance(source, str) else "")
 
 

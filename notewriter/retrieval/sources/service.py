@@ -20,11 +20,6 @@ else:
 T = TypeVar("T")
 
 
-def address(_: str) -> str:
-    """The effect of an address on results: none. The service there is compared by its contents."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions(SourceOptions):
     """The common options of all services."""

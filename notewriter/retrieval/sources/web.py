@@ -15,7 +15,7 @@ from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit
 from notewriter.models.connection import read_key
 from notewriter.retrieval.protocol import OpenSource, Scope, Source
-from notewriter.retrieval.sources.service import Service, ServiceOptions, address, within
+from notewriter.retrieval.sources.service import Service, ServiceOptions, within
 
 MOST_HITS = 100
 """Hits that Serper returns at most."""
@@ -25,7 +25,8 @@ MOST_HITS = 100
 class WebOptions(ServiceOptions):
     """`web`: the address of a search API in Serper's form."""
 
-    web: str = field(metadata={"effect": address})
+    # Its address has no effect on results, but that there is one does.
+    web: str = field(metadata={"effect": lambda address: ""})
     timeout: Annotated[float, Interval(gt=0)] = field(default=30.0, metadata={"effect": False})
     api_key_env: Annotated[str, MinLen(1)] = field(default="SERPER_API_KEY", metadata={"effect": False})
 
