@@ -26,7 +26,14 @@ READ_AS = {
 }
 """Element that mammoth leaves out with the text in it -> one that it reads alike."""
 
+STYLES = "word/styles.xml"
+
+BODY = "9"
+"""The outline level of text, which a heading of the table of contents has."""
+
 TEXTS = ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml")
+
+PICTURES = "word/media/"
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError)
 """The errors of a zip file (its directory, a part's bytes, its end, encryption, unknown compression), and mammoth's
@@ -46,25 +53,26 @@ def read(name: str, path: Path) -> str:
         raise UserError(f"{name}: Word files cannot be read without {error.name}; {INSTALL}") from error
     try:
         with zipfile.ZipFile(path) as parts:
-            size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith("word/media/"))
+            size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith(PICTURES))
             if size > webpage.MAX_BYTES:
                 most = webpage.MAX_BYTES // 1_000_000
                 raise UserError(f"{name}: is larger than {most} MB; split it into several files")
             parser = etree.XMLParser(resolve_entities=False, huge_tree=True)
-            texts = {each: etree.fromstring(parts.read(each), parser) for each in TEXTS if each in parts.namelist()}
-            for root in texts.values():
-                _make_readable(root, etree)
+            names = [each for each in parts.namelist() if not each.startswith(PICTURES)]
+            read = {each: etree.fromstring(parts.read(each), parser) for each in (*TEXTS, STYLES) if each in names}
+            for each, root in read.items():
+                _name_headings(root) if each == STYLES else _make_readable(root, etree)
             content = io.BytesIO()
             with zipfile.ZipFile(content, "w") as prepared:
-                for each in parts.namelist():
-                    prepared.writestr(each, etree.tostring(texts[each]) if each in texts else parts.read(each))
+                for each in names:
+                    prepared.writestr(each, etree.tostring(read[each]) if each in read else parts.read(each))
         result = mammoth.convert_to_html(content, style_map=HEADINGS, convert_image=lambda image: [])
     except (RecursionError, UserError):
         raise
     except (*DAMAGED, ExpatError, etree.XMLSyntaxError) as error:
         raise UserError(f"{name}: is a damaged or encrypted Word file ({one_line(error)}); save it again") from error
     ignored = {match[1] for each in result.messages if (match := re.search(r"ignored: .*?(\w+)$", each.message))}
-    if lost := sorted(ignored & {local for root in texts.values() for local in _with_text(root)}):
+    if lost := sorted(ignored & {local for each in TEXTS if each in read for local in _with_text(read[each])}):
         logger.warning("%s: what is in %s is not read", name, " and ".join(lost))
     return str(result.value)
 
@@ -84,6 +92,26 @@ def _make_readable(root: Any, etree: Any) -> None:
             node.getparent().remove(node)
         elif local in READ_AS:
             node.tag = word + READ_AS[local]
+
+
+def _name_headings(styles: Any) -> None:
+    """Give a style that is based on a heading, as those of a company are, the heading's name."""
+    word = str(styles.tag).rpartition("}")[0] + "}"
+    by_id = {style.get(f"{word}styleId"): style for style in styles.iter(f"{word}style")}
+
+    def value(style: Any, path: str) -> str:
+        found = style.find("/".join(word + each for each in path.split("/")))
+        return "" if found is None else found.get(f"{word}val") or ""
+
+    for style in by_id.values():
+        based: Any = style
+        for _ in by_id:
+            if based is None or value(based, "pPr/outlineLvl") == BODY:
+                break
+            if re.fullmatch(r"(?i)title|heading \d", name := value(based, "name")):
+                style.find(f"{word}name").set(f"{word}val", name)
+                break
+            based = by_id.get(value(based, "basedOn"))
 
 
 def _with_text(root: Any) -> set[str]:

@@ -19,12 +19,13 @@ def run(text):
 def read(tmp_path):
     """The HTML of a paragraph of a Word file."""
 
-    def read(paragraph):
+    def read(paragraph, styles=""):
         content = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(docx("HERE"))) as parts, zipfile.ZipFile(content, "w") as changed:
             for name in parts.namelist():
                 text = parts.read(name).decode().replace(run("HERE"), paragraph)
-                changed.writestr(name, text.replace("<w:document ", f'<w:document xmlns:m="{MATH}" '))
+                text = text.replace("<w:document ", f'<w:document xmlns:m="{MATH}" ')
+                changed.writestr(name, text.replace("</w:styles>", f"{styles}</w:styles>"))
         (tmp_path / "a.docx").write_bytes(content.getvalue())
         return word.read("a.docx", tmp_path / "a.docx")
 
@@ -47,6 +48,25 @@ def read(tmp_path):
 def test_text_that_the_library_leaves_out_is_read(read, paragraph, html, caplog):
     assert read(paragraph) == f"<p>{html}</p>"
     assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("style", "html"),
+    [
+        ('<w:basedOn w:val="Heading2"/>', "<h3>Course</h3>"),
+        ('<w:basedOn w:val="Other"/>', "<h3>Course</h3>"),
+        ('<w:basedOn w:val="Mine"/>', "<p>Course</p>"),
+        # As Word has the heading of a table of contents.
+        ('<w:basedOn w:val="Heading2"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr>', "<p>Course</p>"),
+    ],
+)
+def test_a_style_that_is_based_on_a_headings_is_a_heading(read, style, html):
+    styles = {"Mine": style, "Other": '<w:basedOn w:val="Heading2"/>'}
+    written = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{name}"><w:name w:val="{name}"/>{each}</w:style>'
+        for name, each in styles.items()
+    )
+    assert read(f'<w:pPr><w:pStyle w:val="Mine"/></w:pPr>{run("Course")}', written) == html
 
 
 def test_text_in_an_unknown_element_is_told_of(read, caplog):
