@@ -59,20 +59,23 @@ def read(name: str, path: Path) -> str:
                 raise UserError(f"{name}: is larger than {most} MB; split it into several files")
             parser = etree.XMLParser(resolve_entities=False, huge_tree=True)
             names = [each for each in parts.namelist() if not each.startswith(PICTURES)]
-            read = {each: etree.fromstring(parts.read(each), parser) for each in (*TEXTS, STYLES) if each in names}
-            for each, root in read.items():
-                _name_headings(root) if each == STYLES else _make_readable(root, etree)
+            roots = {each: etree.fromstring(parts.read(each), parser) for each in (*TEXTS, STYLES) if each in names}
+            if STYLES in roots:
+                _name_headings(roots[STYLES])
+            texts = [root for each, root in roots.items() if each in TEXTS]
+            for root in texts:
+                _make_readable(root, etree)
             content = io.BytesIO()
             with zipfile.ZipFile(content, "w") as prepared:
                 for each in names:
-                    prepared.writestr(each, etree.tostring(read[each]) if each in read else parts.read(each))
+                    prepared.writestr(each, etree.tostring(roots[each]) if each in roots else parts.read(each))
         result = mammoth.convert_to_html(content, style_map=HEADINGS, convert_image=lambda image: [])
     except (RecursionError, UserError):
         raise
     except (*DAMAGED, ExpatError, etree.XMLSyntaxError) as error:
         raise UserError(f"{name}: is a damaged or encrypted Word file ({one_line(error)}); save it again") from error
     ignored = {match[1] for each in result.messages if (match := re.search(r"ignored: .*?(\w+)$", each.message))}
-    if lost := sorted(ignored & {local for each in TEXTS if each in read for local in _with_text(read[each])}):
+    if lost := sorted(ignored & {local for root in texts for local in _with_text(root)}):
         logger.warning("%s: what is in %s is not read", name, " and ".join(lost))
     return str(result.value)
 
