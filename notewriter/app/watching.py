@@ -157,9 +157,6 @@ class LineCounts:
 
 def _run_folders(above: Path) -> Iterator[Path]:
     """The folders with a record of a run, a folder itself first; those inside a run folder are its own."""
-    if (above / run_record.NAME).is_file():
-        yield above
-        return
     for root, folders, files in os.walk(above):
         folders.sort()
         if run_record.NAME in files:
