@@ -106,13 +106,8 @@ PROBES: dict[str, Callable[..., Result]] = {each.__name__: each for each in (tor
 
 def main(argv: list[str]) -> None:
     """Run a probe and print its result."""
-    from notewriter.ground.errors import UserError, one_line
-
     name, *arguments = argv
-    try:
-        found = PROBES[name](*arguments)
-    except UserError as error:
-        sys.exit(one_line(error))
+    found = PROBES[name](*arguments)
     # Libraries may print too.
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
