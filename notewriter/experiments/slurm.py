@@ -42,9 +42,6 @@ SETTINGS = {
 NOTICE = re.compile(r"^#SBATCH --signal=B:USR1@(\d+)$", re.MULTILINE)
 """The line of a job script with the seconds before its limit in which its command may end."""
 
-Queue = dict[str, str]
-"""Job id -> state, of the jobs that have not ended."""
-
 
 def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> str:
     """Submit a job for each run that has no result and no job in the queue; returns a line each.
@@ -58,7 +55,7 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
     if not dry_run and not shutil.which("sbatch"):
         raise UserError("sbatch: not found; run this on a login node of the cluster, or use --dry_run true")
     jobs = _read_jobs(pipeline)
-    queue = _queue() if shutil.which("squeue") and jobs else {}
+    queue = _queue(jobs)
     waiting: dict[str, list[str]] = {}  # the jobs of each run that is not finished yet, by title
     lines = []
     for run in pipeline.runs:
@@ -116,11 +113,8 @@ def sbatch(pipeline: Pipeline, run: PipelineRun, after: Sequence[str], settings:
             f"{run.title}: needs: {needs.gpus} GPUs cannot be spread evenly over {nodes} nodes; give a multiple"
         )
     # `--export` is said, since SBATCH_EXPORT=NONE, which some sites set, would leave the job without its settings.
-    command = [
-        "sbatch",
-        "--parsable",
-        f"--export=ALL,UNLESS={run.while_rising}" if run.while_rising else "--export=ALL",
-    ]
+    export = f"--export=ALL,UNLESS={run.while_rising}" if run.while_rising else "--export=ALL"
+    command = ["sbatch", "--parsable", export]
     command += [f"--job-name={Path(pipeline.output_dir).name}-{run.slug}"]
     command += [f"--output={pipeline.log(run)}", f"--nodes={nodes}"]
     command += _share_of_a_node(needs, needs.gpus // nodes, settings)
@@ -179,8 +173,7 @@ def _check_processes(run: PipelineRun, launch_file: str, training: Sequence[str]
 def _share_of_a_node(needs: Needs, gpus: int, settings: Mapping[str, str]) -> list[str]:
     """sbatch's options for a job's share of each of its nodes, with `gpus` GPUs."""
     options = [settings["GPUS_OPTION"].replace("%d", str(gpus))] if gpus else []
-    whole = settings["WHOLE_NODES"] == "yes" and gpus == int(settings["GPUS_PER_NODE"])
-    if whole:
+    if settings["WHOLE_NODES"] == "yes" and gpus == int(settings["GPUS_PER_NODE"]):
         # All CPUs, and as --mem=0 all memory.
         options.append("--exclusive")
         cpus, memory = 0, 0
@@ -204,7 +197,7 @@ class RunState(NamedTuple):
 def states(pipeline: Pipeline) -> Iterator[RunState]:
     """The state of each run, by its result, its jobs in the queue and its log."""
     jobs = _read_jobs(pipeline)
-    queue = _queue() if jobs and shutil.which("squeue") else {}
+    queue = _queue(jobs)
     for run in pipeline.runs:
         mine, log, state = jobs.get(run.title, []), pipeline.log(run), "not run"
         queued = [queue[job] for job in mine if job in queue]
@@ -236,23 +229,25 @@ def status(pipeline: Pipeline) -> str:
 
 def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
     path = pipeline.logs / JOBS
-    jobs: dict[str, list[str]] = {}
-    if path.exists():
-        jobs = jsonl.read_object(path, dict[str, list[str]], "remove it, after cancelling the run's jobs (scancel)")
+    if not path.exists():
+        return {}
+    remedy = "remove it, after cancelling the run's jobs (scancel)"
+    jobs: dict[str, list[str]] = jsonl.read_object(path, dict[str, list[str]], remedy)
     return jobs
 
 
-def _queue() -> Queue:
-    """The user's jobs that have not ended, those on their way back to the queue (COMPLETING) among them."""
+def _queue(jobs: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Job id -> state, of the user's jobs that have not ended, those on their way back to the queue (COMPLETING) too.
+
+    Without `jobs` or without Slurm there are none.
+    """
+    if not jobs or not shutil.which("squeue"):
+        return {}
     command = ["squeue", "--me", "--noheader", "--format=%A %T"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"squeue: {' '.join(done.stderr.split())}; try again when the cluster's controller answers")
-    queue: Queue = {}
-    for line in done.stdout.splitlines():
-        job, state = line.split()
-        queue[job] = state.lower()
-    return queue
+    return {job: state.lower() for job, state in map(str.split, done.stdout.splitlines())}
 
 
 def _environment(cluster_env: Path) -> dict[str, str]:
