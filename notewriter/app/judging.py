@@ -55,12 +55,6 @@ class Judging:
         left = left_index(item, self.seed, self.judge)
         return item.texts[left], item.texts[1 - left]
 
-    def show(self, place: int) -> tuple[Item, tuple[str, str]]:
-        """The item at a place and its sides; the clock of its answer begins."""
-        item = self.items[place]
-        self._shown[item.id] = time.monotonic()
-        return item, self.sides(item)
-
     def answer(self, identifier: str, preferred: Preference) -> None:
         """Keep an answer, which replaces an earlier one of the same item.
 
@@ -92,7 +86,10 @@ class Judging:
             progress = {"done": self.done, "all": len(self.items), "place": place, "here": PATH}
             if place == len(self.items):
                 return render("judged.html.jinja", **progress, path=self.journal.path)
-            item, texts = self.show(place)
+            item = self.items[place]
+            texts = self.sides(item)
+            # The clock of its answer begins.
+            self._shown[item.id] = time.monotonic()
             label = self.labels.get(item.id)
             try:
                 sides = await asyncio.to_thread(marked_differences, *texts)
