@@ -56,7 +56,7 @@ class Dot(NamedTuple):
         high: the upper end.
         series: decides the colour.
         x: its place on the horizontal axis of a `Panel`.
-        text: what is shown when the pointer rests on it.
+        text: what is shown in a `Panel` when the pointer rests on it.
         ringed: whether a ring marks it.
     """
 
@@ -145,10 +145,7 @@ def intervals(label: str, groups: Mapping[str, Sequence[Dot]], title: str, sign:
                 _text(dot.label, left - 14, y, "end"),
                 _tag(
                     "g",
-                    _tag(
-                        "title",
-                        dot.text or f"{dot.label}: {dot.mean:{sign}.3f} [{dot.low:{sign}.3f}, {dot.high:{sign}.3f}]",
-                    ),
+                    _tag("title", f"{dot.label}: {dot.mean:{sign}.3f} [{dot.low:{sign}.3f}, {dot.high:{sign}.3f}]"),
                     _line("interval", dot.series, across.at(dot.low), across.at(dot.high), y, y),
                     _circle(dot.series, across.at(dot.mean), y, 5),
                 ),
@@ -179,8 +176,8 @@ def _panel(panel: Panel, width: float, height: float) -> list[Markup]:
     up = axis(ends, height - BELOW, ABOVE, panel.from_zero)
     content = [_text(panel.title, 8, ABOVE - 16, "start", "title"), *_vertical(across, up.end, up.start)]
     for y, label in up.ticks:
-        content += [_tag("line", class_="grid", x1=across.start, x2=across.end, y1=y, y2=y)]
-        content += [_text(label, across.start - 8, y, "end", "soft")]
+        content.append(_tag("line", class_="grid", x1=across.start, x2=across.end, y1=y, y2=y))
+        content.append(_text(label, across.start - 8, y, "end", "soft"))
     lines = {name: line for name, line in panel.lines.items() if line}
     rooms = [max(90, 24 + CHARACTER * len(name)) for name in panel.lines]
     for number, (name, line) in enumerate(panel.lines.items()):
@@ -190,7 +187,8 @@ def _panel(panel: Panel, width: float, height: float) -> list[Markup]:
         content += [_circle(number, across.at(x), up.at(y), 2) for x, y in line if len(line) < 30]
         if len(lines) > 1 and line:
             x = width - BEHIND - sum(rooms[number:])
-            content += [_swatch(number, x, ABOVE - 21), _text(name, x + 16, ABOVE - 16)]
+            content.append(_tag("rect", class_=f"bar {_colour(number)}", x=x, y=ABOVE - 21, width=11, height=11))
+            content.append(_text(name, x + 16, ABOVE - 16))
     heights = _label_heights([(across.at(dot.x) <= width / 2, up.at(dot.mean)) for dot in panel.dots])
     for dot, label_y in zip(panel.dots, heights, strict=True):
         x, side = across.at(dot.x), 1 if across.at(dot.x) <= width / 2 else -1
@@ -262,10 +260,6 @@ def _line(style: str, series: int, x1: float, x2: float, y1: float, y2: float) -
 
 def _circle(series: int, x: float, y: float, radius: float) -> Markup:
     return _tag("circle", class_=_colour(series), cx=x, cy=y, r=radius)
-
-
-def _swatch(series: int, x: float, y: float) -> Markup:
-    return _tag("rect", class_=f"bar {_colour(series)}", x=x, y=y, width=11, height=11)
 
 
 def _colour(series: int) -> str:
