@@ -20,11 +20,6 @@ Value = Callable[[Run, Prediction], float | None]
 """A question's value in a run; None leaves the question out."""
 
 
-def _scored(name: str) -> Value:
-    """A score of predictions.jsonl."""
-    return lambda run, of: of.scores.get(name)
-
-
 def _later(name: str, found: Callable[[Run], Mapping[str, Mapping[str, float]]]) -> Value:
     """A score of a run's notes that is found when a page shows it; published notes have it."""
     return lambda run, of: (found(run).get(of.question_id, {}) if run.published is None else of.scores).get(name)
@@ -129,7 +124,7 @@ def all_questions(prediction: Prediction) -> bool:
 
 def by_question(name: str, run: Run, wanted: Wanted = all_questions) -> dict[str, float]:
     """Question id -> a run's value of a measure; questions without one are left out."""
-    value = VALUES.get(name) or _scored(name)
+    value: Value = VALUES.get(name) or (lambda run, of: of.scores.get(name))
     values = {id: value(run, each) for id, each in run.predictions.items() if wanted(each)}
     return {id: float(value) for id, value in values.items() if value is not None}
 
