@@ -112,12 +112,9 @@ def described(folder: Path) -> str:
         return f"{metrics.method} on {metrics.questions} questions of {metrics.dataset}; " + ", ".join(scores)
     if (folder / statistics.NAME).is_file():
         record = read_json(folder / statistics.NAME, "restore the file")
-        counts = (
-            [(kind, record.get(kind)) for kind in ("pairs", "chains", "conversations")]
-            if isinstance(record, dict)
-            else []
-        )
-        return ", ".join(f"{kind}: {listed(each)}" for kind, each in counts if isinstance(each, dict))
+        record = record if isinstance(record, dict) else {}
+        counts = {kind: record.get(kind) for kind in ("pairs", "chains", "conversations")}
+        return ", ".join(f"{kind}: {listed(each)}" for kind, each in counts.items() if isinstance(each, dict))
     if folder.is_dir() and (manifest := read_manifest(folder)):
         return f"index {manifest.get('kind', '')} of {manifest.get('passages', '?')} passages"
     return ""

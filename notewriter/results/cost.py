@@ -205,8 +205,5 @@ def cost_table(costs: Sequence[CellCost], gpus: int) -> Table:
     )
     header = ["cell", "questions", "calls", "prompt tokens", "completion tokens", "GPU hours", "money"]
     rows = [astuple(cost) for cost in costs] + [("all cells", *sums)]
-    return (
-        caption,
-        header,
-        [[row[0], *(f"{each:,}" for each in row[1:5]), *(f"{each:,.2f}" for each in row[5:])] for row in rows],
-    )
+    texts = [[row[0], *(f"{each:,}" for each in row[1:5]), *(f"{each:,.2f}" for each in row[5:])] for row in rows]
+    return caption, header, texts

@@ -257,10 +257,10 @@ def interval_chart(runs: Sequence[Run]) -> list[Part]:
         ]
         for metric in shares(runs)
     }
+    if not groups:
+        return []
     label = "Mean of each score by run, with its 95% interval; the numbers are in the table of scores"
-    return (
-        [Plot("scores", intervals(label, groups, "Mean over the questions, with its 95% interval"))] if groups else []
-    )
+    return [Plot("scores", intervals(label, groups, "Mean over the questions, with its 95% interval"))]
 
 
 def expense_chart(runs: Sequence[Run]) -> list[Part]:

@@ -138,9 +138,8 @@ def _of_the_family(cell: Evaluated) -> list[str]:
 
 def published_of(table: PaperTable, cell: Evaluated) -> dict[str, float]:
     """The paper's values of a cell at the table's place; empty where it has none."""
-    names = (cell.column, cell.method, cell.model, cell.setting)
     rows = {(row["dataset"], row["method"], row["model"], row["setting"]): row["values"] for row in _rows_of(table)}
-    return rows.get(names, {})
+    return rows.get((cell.column, cell.method, cell.model, cell.setting), {})
 
 
 def _rows_of(table: PaperTable) -> list[PublishedRow]:
