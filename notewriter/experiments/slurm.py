@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -236,7 +236,7 @@ def _read_jobs(pipeline: Pipeline) -> dict[str, list[str]]:
     return jobs
 
 
-def _queue(jobs: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _queue(jobs: Collection[str]) -> dict[str, str]:
     """Job id -> state, of the user's jobs that have not ended, those on their way back to the queue (COMPLETING) too.
 
     Without `jobs` or without Slurm there are none.

@@ -37,7 +37,7 @@ def run_to_the_end(pipeline: Pipeline, cluster_env: Path, seconds: float = 240) 
     slurm.submit(pipeline, cluster_env)
     jobs = set(itertools.chain.from_iterable(json.loads((pipeline.logs / slurm.JOBS).read_text()).values()))
     try:
-        wait_until(lambda: not jobs & slurm._queue().keys(), "the pipeline's jobs", seconds)
+        wait_until(lambda: not jobs & slurm._queue(jobs).keys(), "the pipeline's jobs", seconds)
     finally:
         subprocess.run(["scancel", *jobs], capture_output=True)
     return states(pipeline)
