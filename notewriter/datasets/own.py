@@ -5,30 +5,36 @@ import logging
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.terminal import say_once
-from notewriter.ground.typed import shown
+from notewriter.ground.typed import misfit, shown
 
 logger = logging.getLogger(__name__)
 
 
+class _Record(TypedDict):
+    id: str
+    question: str
+    answers: list[str]
+    supporting_ids: NotRequired[list[str]]
+    supporting_facts: NotRequired[list[str]]
+    metadata: NotRequired[dict[str, Any]]
+
+
 def _question(record: dict[str, Any], place: str) -> Question:
-    answers = reading.strings(record, "answers", place)
-    if not answers:
+    if problem := misfit(record, _Record):
+        raise UserError(f'{place}: {problem}; write {{"id": "q1", "question": "...", "answers": ["..."]}}')
+    if not record["question"].strip():
+        raise UserError(f"{place}: 'question' is empty; write it, or remove the line")
+    if not any(answer.strip() for answer in record["answers"]):
         raise UserError(f"{place}: 'answers' is empty; give at least one gold answer")
-    return Question(
-        id=reading.get(record, "id", str, place),
-        question=reading.get(record, "question", str, place),
-        answers=answers,
-        supporting_ids=reading.strings(record, "supporting_ids", place, optional=True),
-        supporting_facts=reading.strings(record, "supporting_facts", place, optional=True),
-        metadata=reading.get(record, "metadata", dict, place) if "metadata" in record else {},
-    )
+    known: dict[str, Any] = {name: record[name] for name in READ if name in record}
+    return Question(**{name: tuple(each) if isinstance(each, list) else each for name, each in known.items()})
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:

@@ -20,7 +20,7 @@ UNENCODABLE = "backslashreplace"
 
 
 def open_text(path: str | Path) -> TextIO:
-    """A text file, open for reading, which may be compressed with gzip; a truncated one is refused.
+    """A text file, open for reading without a byte order mark; it may be compressed with gzip.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device.
@@ -29,7 +29,7 @@ def open_text(path: str | Path) -> TextIO:
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
     with open(path, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
-    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8")) if is_gzip else open(path, encoding="utf-8")
+    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig")) if is_gzip else open(path, encoding="utf-8-sig")
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -68,15 +68,14 @@ def records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, from 1, without a byte order mark."""
+    """The lines of a file with their numbers, from 1."""
     try:
         file = open_text(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     with file:
         try:
-            for number, line in enumerate(file, start=1):
-                yield number, line.removeprefix("\ufeff") if number == 1 else line
+            yield from enumerate(file, start=1)
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

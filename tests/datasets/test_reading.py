@@ -27,13 +27,19 @@ def test_a_json_list_is_read_record_by_record_however_it_is_cut(tmp_path, monkey
 ERRORS = {
     "not JSON": ("jsonl", '{"id": "q1"\n', r"f:1: is not JSON"),
     "missing": ("jsonl", json.dumps({"id": "q1", "question": "Who?"}), r"f:1: has no 'answers'"),
-    "wrong type": ("jsonl", json.dumps(own_question(answers="Ana")), r"f:1: 'answers' must be list\[str\], not 'Ana'"),
+    "wrong type": (
+        "jsonl",
+        json.dumps(own_question(answers="Ana")),
+        r"f:1: answers must be list\[str\], not 'Ana'; write \{",
+    ),
     "wrong item": (
         "jsonl",
         json.dumps(own_question(answers=[3])),
-        r"f:1: 'answers'\[0\] must be str, not 3",
+        r"f:1: answers\[0\] must be str, not 3",
     ),
     "no answer": ("jsonl", json.dumps(own_question(answers=[])), r"f:1: 'answers' is empty"),
+    "blank answer": ("jsonl", json.dumps(own_question(answers=[" "])), r"f:1: 'answers' is empty"),
+    "blank question": ("jsonl", json.dumps(own_question(question=" ")), r"f:1: 'question' is empty"),
     "same id": (
         "jsonl",
         f"{json.dumps(own_question())}\n\n{json.dumps(own_question())}",
@@ -69,6 +75,16 @@ def test_broken_question_files_are_named_with_the_place_in_one_line(tmp_path, ca
     with pytest.raises(UserError, match=message) as caught:
         load_questions(dataset, path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
+def test_a_byte_order_mark_as_of_excel_is_no_part_of_the_first_name(tmp_path, suffix):
+    questions = [own_question(), own_question(id="q2")]
+    table = "".join(f"{each['id']},{each['question']}\n" for each in questions)
+    texts = {".jsonl": "\n".join(map(json.dumps, questions)), ".json": json.dumps(questions)}
+    path = tmp_path / f"f{suffix}"
+    path.write_text(texts.get(suffix, f"id,question\n{table}"), encoding="utf-8-sig")
+    assert [record["id"] for _, record in reading.records(path)] == ["q1", "q2"]
 
 
 def test_an_empty_corpus_is_refused(tmp_path):
