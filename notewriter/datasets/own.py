@@ -33,8 +33,10 @@ def _question(record: dict[str, Any], place: str) -> Question:
         raise UserError(f"{place}: 'question' is empty; write it, or remove the line")
     if not any(answer.strip() for answer in record["answers"]):
         raise UserError(f"{place}: 'answers' is empty; give at least one gold answer")
-    known: dict[str, Any] = {name: record[name] for name in READ if name in record}
-    return Question(**{name: tuple(each) if isinstance(each, list) else each for name, each in known.items()})
+    known: dict[str, Any] = {
+        name: tuple(each) if isinstance(each, list) else each for name, each in record.items() if name in READ
+    }
+    return Question(**known)
 
 
 def load_corpus(path: Path) -> Iterator[Passage]:
