@@ -76,9 +76,11 @@ def _setting(node: Any, name: str, default: str) -> str:
 
 def _joined(element: str, parts: list[str]) -> str:
     """The parts of an element with marks between them, in brackets where they are more than a word."""
-    if element in {"msqrt", "mroot"}:
-        index = f"[{parts[1]}]" if element == "mroot" and len(parts) == 2 and parts[1] else ""
-        return f"√{index}({parts[0] if element == 'mroot' and parts else ''.join(parts)})"
+    if element == "mroot" and len(parts) == 2:
+        radicand, index = parts
+        return f"√[{index}]({radicand})" if index else f"√({radicand})"
+    if element == "msqrt":
+        return f"√({''.join(parts)})"
     marks = MARKS.get(element, "")
     if not marks or len(parts) != len(marks) + 1:
         return "".join(parts)
