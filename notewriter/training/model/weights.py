@@ -22,7 +22,7 @@ from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoint import PROCESSOR, Checkpoint, load, loading
+from notewriter.models.checkpoint import PROCESSOR, Checkpoint, is_hub_id, load, loading
 from notewriter.training.model import generation
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Stored:
     @functools.cached_property
     def files(self) -> Path:
         """The folder of its files: of a model on the hub, in the local cache, once it was loaded."""
-        if not self.model.is_hub_id:
+        if not is_hub_id(self.model.path):
             return Path(self.model.path)
         config = try_to_load_from_cache(self.model.path, "config.json", revision=self.model.revision)
         return Path(config).parent if isinstance(config, str) else Path(self.model.path)
@@ -191,7 +191,7 @@ def copy_processor(base: Stored, folder: Path) -> None:
 
     Training and merging have its tokenizer alone, and vLLM does not start without the rest.
     """
-    if base.model.is_hub_id:
+    if is_hub_id(base.model.path):
         # Loading the weights does not download these.
         with loading(base.model.path):
             snapshot_download(base.model.path, revision=base.model.revision, allow_patterns=[PROCESSOR])
