@@ -89,10 +89,8 @@ class Stored:
         if self.dtype is None:
             return {}
         wide = {name: each for name, each in WIDE.items() if each.itemsize > self.dtype.itemsize}
-        found: dict[str, str] = {}
-        for file in self.files.glob("model*.safetensors"):
-            with safe_open(file, framework="pt") as tensors:
-                found |= {name: tensors.get_slice(name).get_dtype() for name in map(str, tensors.keys())}
+        tensors = saved_tensors(self.files, "model*.safetensors")
+        found = {name: file.get_slice(name).get_dtype() for name, file in tensors}
         return {name: wide[each] for name, each in found.items() if each in wide}
 
 
@@ -175,14 +173,20 @@ def unsharded(training: TrainingArguments) -> Iterator[None]:
             training.deepspeed_plugin.set_deepspeed_weakref()
 
 
+def saved_tensors(folder: Path, pattern: str = "*model*.safetensors") -> Iterator[tuple[str, Any]]:
+    """The names of the tensors in a folder's files, each with its file, open for reading, of a model or an adapter."""
+    for path in sorted(folder.glob(pattern)):
+        with safe_open(path, framework="pt") as file:
+            for name in map(str, file.keys()):
+                yield name, file
+
+
 def broken_tensor(folder: Path) -> str | None:
     """The name of a tensor in a saved model or adapter that has values which are not finite; None if there is none."""
-    for file in sorted(folder.glob("*model*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            for name in map(str, tensors.keys()):
-                tensor = tensors.get_tensor(name)
-                if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
-                    return name
+    for name, file in saved_tensors(folder):
+        tensor = file.get_tensor(name)
+        if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
+            return name
     return None
 
 
