@@ -16,7 +16,6 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +27,7 @@ from tqdm import tqdm
 from notewriter.fetching.remote import TIMEOUT, RemoteFile, check_reply, failures, look_up
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.errors import UserError, free, one_line
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN, File, Release, origin
 
@@ -52,25 +51,21 @@ SPARE = 1 << 28
 """Bytes that stay free on the disk."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The plan of a download: the missing files, each with its parts on their servers."""
+Plan = list[tuple[File, list[RemoteFile]]]
+"""The plan of a download: the missing files, each with its parts on their servers."""
 
-    files: list[tuple[File, list[RemoteFile]]]
 
-    @property
-    def size(self) -> int:
-        """Bytes to download, as far as the servers say; an archive counts once."""
-        parts = {part.url: part.size or 0 for _, parts in self.files for part in parts}
-        return sum(parts.values())
+def size_of(to_do: Plan) -> int:
+    """Bytes to download, as far as the servers say; an archive counts once."""
+    parts = {part.url: part.size or 0 for _, parts in to_do for part in parts}
+    return sum(parts.values())
 
-    @property
-    def room(self) -> int:
-        """Bytes of disk that are needed at most, as far as they are known: an archive lies beside its unpacked
-        files."""
-        joined = sum(parts[-1].size or 0 for _, parts in self.files if len(parts) > 1)
-        packed = {parts[0].url: parts[0].size or 0 for file, parts in self.files if _is_packed(file)}
-        return self.size + joined + 3 * sum(packed.values())
+
+def room_for(to_do: Plan) -> int:
+    """Bytes of disk that are needed at most, as far as they are known: an archive lies beside its unpacked files."""
+    joined = sum(parts[-1].size or 0 for _, parts in to_do if len(parts) > 1)
+    packed = {parts[0].url: parts[0].size or 0 for file, parts in to_do if _is_packed(file)}
+    return size_of(to_do) + joined + 3 * sum(packed.values())
 
 
 def missing(release: Release, files: Iterable[File]) -> list[File]:
@@ -89,7 +84,7 @@ def plan(files: Iterable[File], offline: str) -> Plan:
     for address in (address for file in files for address in file.addresses):
         if address not in known:
             known[address] = look_up(address, offline)
-    return Plan([(file, [known[address] for address in file.addresses]) for file in files])
+    return [(file, [known[address] for address in file.addresses]) for file in files]
 
 
 def fetch(
@@ -112,7 +107,7 @@ def fetch(
     with new_folder(folder, resume=True) as partial:
         _keep(folder, partial)
         records: dict[str, dict[str, Any]] = dict(origin(folder)) | dict(origin(partial))
-        for file, parts in to_do.files:
+        for file, parts in to_do:
             if (partial / file.here).exists() and records.get(file.here, {}).get("address") == _address(file):
                 continue
             records[file.here] = _get(file, parts, partial, rows, offline, check)
@@ -129,16 +124,11 @@ def check_disk(folder: Path, to_do: Plan) -> None:
     """
     loaded = folder.with_name(folder.name + ".partial") / DOWNLOADS
     there = sum(file.stat().st_size for file in loaded.iterdir()) if loaded.is_dir() else 0
-    if (needed := to_do.room - there + SPARE) > free(folder):
+    if (needed := room_for(to_do) - there + SPARE) > free(folder):
         raise UserError(
             f"{folder}: needs {size_text(needed)}, and {size_text(free(folder))} are free; free some space or set "
             "NOTEWRITER_HOME to a folder on a larger disk"
         )
-
-
-def free(folder: Path) -> int:
-    """Free bytes on the disk of a folder that may not exist yet."""
-    return shutil.disk_usage(next(parent for parent in folder.parents if parent.is_dir())).free
 
 
 def size_text(size: float | None) -> str:

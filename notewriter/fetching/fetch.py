@@ -19,11 +19,11 @@ from pathlib import Path
 
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.fetching.catalogue import RELEASES
-from notewriter.fetching.download import fetch, free, missing, plan, size_text
+from notewriter.fetching.download import fetch, missing, plan, size_of, size_text
 from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.fetching.remote import Unreachable
 from notewriter.ground import config
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, free
 from notewriter.ground.releases import File, Release, home, known_size
 
 logger = logging.getLogger(__name__)
@@ -102,9 +102,9 @@ def _fetch(kind: str, name: str, arguments: FetchArguments) -> None:
         else:
             raise
         return
-    if to_do.files:
-        sizes = {file: sum(part.size or 0 for part in parts) or None for file, parts in to_do.files}
-        sys.stdout.write(_plan(release, sizes, (to_do.size, None not in sizes.values())))
+    if to_do:
+        sizes = {file: sum(part.size or 0 for part in parts) or None for file, parts in to_do}
+        sys.stdout.write(_plan(release, sizes, (size_of(to_do), None not in sizes.values())))
         if arguments.dry_run:
             return
         fetch(release, to_do, _rows(kind, name), offline=offline, check=arguments.check)

@@ -19,11 +19,11 @@ from typing import Any
 
 from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
-from notewriter.fetching.download import SPARE, free, size_text
+from notewriter.fetching.download import SPARE, size_text
 from notewriter.fetching.remote import TIMEOUT, Unreachable, failures, metadata
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError, install, one_line, storage_error
+from notewriter.ground.errors import UserError, free, install, one_line, storage_error
 from notewriter.ground.folders import new_folder
 from notewriter.ground.releases import ORIGIN
 from notewriter.ground.typed import shown

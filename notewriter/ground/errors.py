@@ -96,12 +96,12 @@ def storage_error(error: BaseException, path: str | Path | None = None) -> UserE
         place = str(path)
     if place is None and number not in WORDS:
         return None
-    if number == errno.EIO and place is not None and _free(Path(place)) < 1 << 20:
+    if number == errno.EIO and place is not None and free(Path(place)) < 1 << 20:
         # Libraries that memory-map files report a full disk as an I/O error.
         number = errno.ENOSPC
     reason = os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT) and place is not None:
-        reason += f": {_free(Path(place)):,} bytes are free"
+        reason += f": {free(Path(place)):,} bytes are free"
     use = "created as a folder" if REMEDIES[number] == _FOLDER else "used" if path is None else "written"
     return UserError(f"{place or 'standard output'}: cannot be {use} ({reason}); {REMEDIES[number]}")
 
@@ -116,8 +116,8 @@ def _storage_errno(error: BaseException | None) -> int | None:
     return None
 
 
-def _free(path: Path) -> int:
-    """Free bytes on the file system of a path."""
+def free(path: Path) -> int:
+    """Free bytes on the file system of a path, which may not exist yet."""
     return shutil.disk_usage(next(parent for parent in path.absolute().parents if parent.is_dir())).free
 
 

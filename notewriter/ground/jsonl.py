@@ -4,6 +4,7 @@ import errno
 import gzip
 import itertools
 import json
+import mmap
 import os
 import stat
 import zlib
@@ -199,14 +200,8 @@ class Journal:
 
 def _drop_partial_line(path: Path) -> None:
     with open(path, "rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        position = end
-        while position > 0:
-            start = max(0, position - 65536)
-            file.seek(start)
-            newline = file.read(position - start).rfind(b"\n")
-            if newline >= 0:
-                file.truncate(start + newline + 1)
-                return
-            position = start
-        file.truncate(0)
+        # Nothing that is empty can be mapped.
+        if file.seek(0, os.SEEK_END):
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                end = content.rfind(b"\n") + 1
+            file.truncate(end)

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from notewriter.ground.plugins import is_place
+from notewriter.ground.text import texts_in
 
 DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "card": True, "plugins": None}
 """The metadata of an option without its own."""
@@ -36,14 +37,8 @@ def names_of(*kinds: Any, **sought: Any) -> frozenset[str]:
     )
 
 
-def names_in(value: Any) -> Iterator[str]:
-    """For `names`: of an option that is a name, a list of names, or a mapping to them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from names_in(list(value.values()))
-    elif isinstance(value, list):
-        yield from (name for each in value for name in names_in(each))
+names_in = texts_in
+"""For `names`: of an option that is a name, a list of names, or a mapping to them."""
 
 
 def kinds_in(parts: Any) -> Iterator[str]:

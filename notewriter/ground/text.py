@@ -6,7 +6,7 @@ import functools
 import re
 import string
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
@@ -44,6 +44,15 @@ ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 def without_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON can represent but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """The texts in a value that is a text, or a list or mapping of such values; of a mapping not its keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(each)
 
 
 def hash64(text: str) -> int:

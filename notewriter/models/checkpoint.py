@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from annotated_types import Interval, MinLen
+from safetensors import SafetensorError, safe_open
 
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
@@ -94,11 +94,6 @@ class Checkpoint:
         return _adapter_on_hub(self.path, self.revision) or Path(self.path)
 
     @property
-    def is_hub_id(self) -> bool:
-        """Whether its path can only be a model id on the hub, not a local folder."""
-        return is_hub_id(self.path)
-
-    @property
     def is_adapter(self) -> bool:
         """Whether it is a LoRA adapter, which PEFT has saved without its base model, in a folder or on the hub."""
         return self._has(ADAPTER) and not self._has("config.json")
@@ -144,7 +139,7 @@ class Checkpoint:
         """
         path = self.folder
         if not path.exists():
-            if self.is_hub_id:
+            if is_hub_id(self.path):
                 return self.path
             raise UserError(
                 f"{path}: is neither a model folder nor a hub id (owner/name); check the path or get a small model "
@@ -304,7 +299,7 @@ def _ambiguity(path: Path) -> str:
         settings = json.loads((path / "config.json").read_text(encoding="utf-8"))
         is_tied = settings.get("tie_word_embeddings") is True and _heads_differ(path)
     # The loading of the model reports the fault of such files.
-    except (OSError, ValueError, AttributeError, struct.error):
+    except (OSError, ValueError, AttributeError, SafetensorError):
         return ""
     if is_tied:
         return (
@@ -322,18 +317,14 @@ def _heads_differ(path: Path) -> bool:
     """Whether a model's weights have an output matrix of their own, of other values than its input embeddings."""
     places: dict[str, Path] = {}
     for file in path.glob("model*.safetensors"):
-        with open(file, "rb") as weights:
-            (size,) = struct.unpack("<Q", weights.read(8))
-            # As safetensors' own limit.
-            header = json.loads(weights.read(size)) if size <= 100_000_000 else {}
-        places |= dict.fromkeys(header, file)
+        with safe_open(file, framework="numpy") as weights:
+            places |= dict.fromkeys(map(str, weights.keys()), file)
     heads, embeddings = (
         [name for name in places if name.endswith(ending)] for ending in ("lm_head.weight", "embed_tokens.weight")
     )
     if len(heads) != 1 or len(embeddings) != 1:
         return False
     import torch
-    from safetensors import safe_open
 
     def tensor(name: str) -> torch.Tensor:
         with safe_open(places[name], framework="pt") as weights:

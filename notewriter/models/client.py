@@ -315,10 +315,8 @@ class Client:
         """A reply that is not kept; None where there is none."""
         api = self._batches.api if self._batches else self._replicas.of("").api
         with contextlib.suppress(NoAnswer, openai.APIError, UnreadableReply):
-            async for attempt in retrying(self.endpoint.attempts, self.endpoint.patience, self._before_retry):
-                with attempt:
-                    reply, _ = await self._send(api, call, extra_body)
-                    return reply
+            sent: tuple[Reply, float] = await self._retrying()(self._send, api, call, extra_body)
+            return sent[0]
         return None
 
     async def try_out(self, sampling: Sampling, reserve: Reserve = for_free) -> None:
@@ -417,13 +415,9 @@ class Client:
             await self._batches.close()
 
     async def _ask_until_answered(self, call: _Call, affinity: str) -> Completion:
-        endpoint = self.endpoint
-        attempts = 0
+        endpoint, tries = self.endpoint, self._retrying()
         try:
-            async for attempt in retrying(endpoint.attempts, endpoint.patience, self._before_retry):
-                attempts += 1
-                with attempt:
-                    return await self._ask_a_replica(call, affinity)
+            return await tries(self._ask_a_replica, call, affinity)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
         except openai.NotFoundError as error:
@@ -439,12 +433,14 @@ class Client:
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) and not is_transient(error):
                 raise RequestRefused(reason(error)) from error
-            raise _gave_up(endpoint, attempts, error) from error
+            raise _gave_up(endpoint, tries.statistics["attempt_number"], error) from error
         except (NoAnswer, Unfinished) as error:
             raise RequestRefused(reason(error)) from error
         except UnreadableReply as error:
-            raise _gave_up(endpoint, attempts, error) from error
-        raise AssertionError("unreachable: tenacity returns a reply or raises")
+            raise _gave_up(endpoint, tries.statistics["attempt_number"], error) from error
+
+    def _retrying(self) -> tenacity.AsyncRetrying:
+        return retrying(self.endpoint.attempts, self.endpoint.patience, self._before_retry)
 
     async def _ask_a_replica(self, call: _Call, affinity: str) -> Completion:
         """Send the request to the replica of its affinity, or to the next one while that one is down."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from notewriter.models import chat_template
-from notewriter.models.checkpoint import Checkpoint
+from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.dialects import NEUTRAL
 from notewriter.models.tokenizer import check_served
 
@@ -28,7 +28,7 @@ def options_of(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: the tokenizer's class makes other tokens than its file (`check_served`).
     """
-    if not (Checkpoint(model).folder.is_dir() or Checkpoint(model).is_hub_id):
+    if not (Checkpoint(model).folder.is_dir() or is_hub_id(model)):
         return dict(options)
     check_served(Checkpoint(model).tokenizer)
     ours = _of_template(model, options.get("chat_template"), bool(options.get("reasoning_parser")))

@@ -3,15 +3,14 @@
 The file itself is checked where processes are started (`check_file`). accelerate hands its keys to them as environment
 variables, so that files of `accelerate config`, options of `accelerate launch` and our own profiles are one there
 (`settle`). A value that a run cannot be right with is set, with a line in the log, or refused before anything is
-loaded. docs/clusters.md has the table `KEYS`.
+loaded. docs/clusters.md has a table of the keys.
 """
 
 import copy
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,25 +48,6 @@ IN_DEEPSPEEDS_FILE = (
 """Keys of a launch file's `deepspeed_config` that accelerate refuses beside a `deepspeed_config_file`."""
 
 Settings = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of a launch file.
-
-    Args:
-        name: the key, with the section that it stands in.
-        does: its treatment, in Markdown.
-        variable: accelerate's environment variable for it; empty where `does` is all.
-        refused: for a value of the variable, the remedy if it cannot be trained with, or empty.
-        wrong: for a whole file, its setting that cannot be trained with, and the remedy, or empty.
-    """
-
-    name: str
-    does: str
-    variable: str = ""
-    refused: Callable[[str], str] = lambda value: ""
-    wrong: Callable[[Settings], str] = lambda settings: ""
 
 
 def _above_one(value: str) -> str:
@@ -149,107 +129,26 @@ def _own_file(settings: Settings) -> str:
     return ""
 
 
-KEYS = (
-    Key(
-        "`distributed_type`",
-        "`NO` (one process), `MULTI_GPU` and its like for other devices, `FSDP` and `DEEPSPEED` are read. Refused: "
-        "TPUs, Megatron-LM, MPI (`MULTI_CPU`, `mpirun_config`; processes on CPUs are `MULTI_GPU` with `use_cpu: true`"
-        "), SageMaker, `NO` with several processes, of which one would train, and FSDP with `use_cpu`.",
-        wrong=_kind,
-    ),
-    Key(
-        "`mixed_precision`",
-        "The number format of forward and backward (`no`, `bf16`, `fp16`), unless the training has `bf16` or `fp16`. "
-        "Others, such as `fp8` with its `fp8_config`, are refused.",
-        "ACCELERATE_MIXED_PRECISION",
-        _format,
-    ),
-    Key(
-        "`num_processes`, `num_machines`",
-        "Read. With `total_batch_size` the batch stays what it is, and so do the gradients; a run under ZeRO resumes "
-        "with the number that it began with.",
-    ),
-    Key(
-        "`dynamo_config`",
-        "Refused where it names a backend: `torch_compile` is the training's own option.",
-        "ACCELERATE_DYNAMO_BACKEND",
-        _compiler,
-    ),
-    *(
-        Key(
-            f"`parallelism_config_{size}`",
-            "Refused above 1: a forward has the tokens of whole rows.",
-            f"PARALLELISM_CONFIG_{size.upper()}",
-            _above_one,
-        )
-        for size in ("tp_size", "cp_size", "sp_size")
-    ),
-    Key(
-        "`megatron_lm_config`",
-        "Refused.",
-        "ACCELERATE_USE_MEGATRON_LM",
+REFUSED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "ACCELERATE_MIXED_PRECISION": ("mixed_precision", _format),
+    "ACCELERATE_DYNAMO_BACKEND": ("dynamo_config", _compiler),
+    "PARALLELISM_CONFIG_TP_SIZE": ("parallelism_config_tp_size", _above_one),
+    "PARALLELISM_CONFIG_CP_SIZE": ("parallelism_config_cp_size", _above_one),
+    "PARALLELISM_CONFIG_SP_SIZE": ("parallelism_config_sp_size", _above_one),
+    "ACCELERATE_USE_MEGATRON_LM": (
+        "megatron_lm_config",
         _is_on("choose FSDP, DeepSpeed or several GPUs in `accelerate config`"),
     ),
-    Key(
-        "`fsdp_config`: `fsdp_version`",
-        "2; version 1, which is what a file without it means, is refused.",
-        "FSDP_VERSION",
-        _version,
-        _of_fsdp,
-    ),
-    Key(
-        "`fsdp_state_dict_type`",
-        "Taken as `FULL_STATE_DICT`: every checkpoint and the trained model have whole weights. With "
-        "`SHARDED_STATE_DICT`, accelerate's default, a run would end without a model. A checkpoint that an older "
-        "version saved in parts is refused, with the command that joins them.",
-    ),
-    Key(
-        "`fsdp_cpu_ram_efficient_loading`",
-        "Refused for all parameters of DPO and KTO, whose reference model it leaves uninitialised.",
-    ),
-    Key(
-        "`fsdp_activation_checkpointing`",
-        "Refused: the training's `gradient_checkpointing` does it, and both would recompute twice.",
-        "FSDP_ACTIVATION_CHECKPOINTING",
+    "FSDP_VERSION": ("fsdp_version", _version),
+    "FSDP_ACTIVATION_CHECKPOINTING": (
+        "fsdp_activation_checkpointing",
         _is_on("write false; the training's gradient_checkpointing does it"),
     ),
-    Key("`fsdp_offload_params`, `fsdp_reshard_after_forward`, `fsdp_auto_wrap_policy`", "Read: memory and speed."),
-    Key("`deepspeed_config`: `zero_stage`", "Read."),
-    Key(
-        "`offload_optimizer_device`, `offload_param_device`",
-        "`none` and `cpu` are read; the optimizer is then DeepSpeed's Adam. `nvme` is refused here, since accelerate "
-        "does not pass its path on, and read in a `deepspeed_config_file`.",
-        wrong=_offload,
-    ),
-    Key(
-        "`zero3_save_16bit_model`, in DeepSpeed's file `stage3_gather_16bit_weights_on_model_save`",
-        "Taken as true: with false, the default of `accelerate config`, ZeRO-3 would end without a model.",
-    ),
-    Key(
-        "`gradient_accumulation_steps`",
-        "1, the default of `accelerate config`, is not read: it follows from `total_batch_size`. Another number has to "
-        "be the training's.",
-    ),
-    Key(
-        "`gradient_clipping`; in DeepSpeed's file also batch sizes, `fp16`, `bf16`",
-        "Have to be the training's (`max_grad_norm`, ...) or `auto`, else they are refused.",
-    ),
-    Key(
-        "`deepspeed_config_file`",
-        "Read. Clipping, accumulation and batch sizes that it leaves out are the training's. `mixed_precision` and "
-        "keys of `deepspeed_config` that it has to say itself are refused beside it.",
-        wrong=_own_file,
-    ),
-    Key(
-        "`deepspeed_config_file`: `optimizer`, `scheduler`",
-        "Not read: the training's `optim`, `learning_rate` and `lr_scheduler_type` are.",
-    ),
-    Key(
-        "`deepspeed_multinode_launcher`, `deepspeed_hostfile`",
-        "Not read: each machine starts its own processes (`standard`).",
-    ),
-)
-"""The keys of a user's launch file that change the training or the saved model. Others set where processes run."""
+}
+"""accelerate's environment variables -> the key, and the remedy for a value that cannot be trained with, or empty."""
+
+WRONG: Sequence[Callable[[Settings], str]] = (_kind, _of_fsdp, _offload, _own_file)
+"""Of a whole file, each the setting that cannot be trained with and the remedy, or empty."""
 
 
 def check_file(file: Path) -> None:
@@ -263,8 +162,8 @@ def check_file(file: Path) -> None:
     for key in settings:
         if key not in known:
             raise UserError(f"{file}:{lines[key]}: {key}: accelerate has no such key here; remove the line")
-    for each in KEYS:
-        if wrong := each.wrong(settings):
+    for each in WRONG:
+        if wrong := each(settings):
             raise UserError(f"{file}: {wrong}")
     options = vars(launch_command_parser().parse_args(["script"]))
     for section in settings:
@@ -287,14 +186,13 @@ def settle() -> None:
         UserError: a run cannot be right with one; names the key and the remedy.
     """
     is_sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    for key in KEYS:
+    for variable, (key, refused) in REFUSED.items():
         # Left over in a shell's environment, those of FSDP have no effect without it.
-        if key.variable.startswith("FSDP") and not is_sharded:
+        if variable.startswith("FSDP") and not is_sharded:
             continue
-        value = os.environ.get(key.variable)
-        if value and (remedy := key.refused(value)):
-            name = key.name.rpartition("`: `")[2].strip("`")
-            raise UserError(f"{name}: {value} in {PLACE} cannot be trained with; {remedy}")
+        value = os.environ.get(variable)
+        if value and (remedy := refused(value)):
+            raise UserError(f"{key}: {value} in {PLACE} cannot be trained with; {remedy}")
     if is_sharded and (kind := os.environ.get("FSDP_STATE_DICT_TYPE")) != "FULL_STATE_DICT":
         os.environ["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
         _say(f"fsdp_state_dict_type: {kind} is taken as FULL_STATE_DICT, so that the model is saved whole")

@@ -11,12 +11,10 @@ notewriter/training/cost/cost_model.py.
 
 import sys
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Interval
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, ModelConfig, pack_dataset
 from trl.trainer.utils import add_fused_lm_head
 
@@ -25,7 +23,7 @@ from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, writing
 from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.training.cost import cost_model
-from notewriter.training.inputs import conversations, overview, pairs, rows
+from notewriter.training.inputs import overview, pairs, rows
 from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.inputs.checks import check_vocabulary
 from notewriter.training.model import weights
@@ -41,6 +39,7 @@ from notewriter.training.options import (
 )
 from notewriter.training.sharing import prefix_sharing
 from notewriter.training.sharing.sampler import BY_PROMPT
+from notewriter.training.training import METHODS
 
 
 @dataclass
@@ -120,7 +119,13 @@ def check_data(
     tokenizer = load_tokenizer(base, model.model_revision, arguments.chat_template_kwargs)
     stops = stop_tokens(base, model.model_revision, tokenizer)
 
-    files, datasets, dropped = load(arguments, training, model, tokenizer, stops)
+    if isinstance(training, SFTConfiguration):
+        check_packing(training, model)
+    source, load = METHODS["dpo" if isinstance(arguments, PairArguments) else "sft"]
+    with writing(rows.cache()):
+        dev = training.eval_strategy != "no"
+        files = rows.find_splits(getattr(arguments, source), f"--{source}", dev=dev)
+        datasets, dropped = load(files, tokenizer, stops, training, arguments)
     check_vocabulary(datasets, tokenizer, base, model.model_revision)
     for split, dataset in datasets.items():
         sys.stdout.write(f"{files[split]}: {len(dataset)} rows pass; {dropped[split]} dropped as too long\n")
@@ -132,29 +137,6 @@ def check_data(
         where = f"see the card of the pairs, {card}" if card.is_file() else "see Shortcuts in docs/data_construction.md"
         sys.stdout.writelines(f"warning: {line}; {where}\n" for line in tally.warnings())
     return datasets["train"]
-
-
-def load(
-    arguments: PairArguments | SFTArguments,
-    training: Configuration,
-    model: ModelConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    stops: frozenset[int],
-) -> tuple[dict[str, Path], dict[str, Dataset], dict[str, int]]:
-    """The files, the tokenised and checked rows, and the number of dropped rows of each split, as training has them.
-
-    Raises:
-        UserError: there is no data, or training would refuse it.
-    """
-    with writing(rows.cache()):
-        if isinstance(arguments, PairArguments):
-            assert not isinstance(training, SFTConfiguration)
-            files = rows.find_splits(arguments.pairs, "--pairs", dev=training.eval_strategy != "no")
-            return files, *pairs.load(files, tokenizer, stops, training, arguments)
-        assert isinstance(training, SFTConfiguration)
-        check_packing(training, model)
-        files = rows.find_splits(arguments.data, "--data", dev=training.eval_strategy != "no")
-        return files, *conversations.load(files, tokenizer, stops, training, arguments)
 
 
 def check_sharing(model: ModelConfig) -> None:

@@ -5,8 +5,9 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from datasets import Dataset
 from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 from trl import ModelConfig
 
@@ -24,20 +25,12 @@ from notewriter.training.run.trainers import build
 logger = logging.getLogger(__name__)
 
 
-class TrainingMethod(NamedTuple):
-    """The parts of a training method, beside its options."""
-
-    data: str
-    """The option that names its data."""
-    load: Callable[..., Any]
-    """Reads, tokenises and checks the rows."""
-
-
-METHODS = {
-    "dpo": TrainingMethod("pairs", pairs.load),
-    "kto": TrainingMethod("pairs", pairs.load),
-    "sft": TrainingMethod("data", conversations.load),
+METHODS: dict[str, tuple[str, Callable[..., tuple[dict[str, Dataset], dict[str, int]]]]] = {
+    "dpo": ("pairs", pairs.load),
+    "kto": ("pairs", pairs.load),
+    "sft": ("data", conversations.load),
 }
+"""The option that names a method's data, and what reads, tokenises and checks the rows."""
 
 
 @contextlib.contextmanager

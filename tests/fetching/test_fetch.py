@@ -385,11 +385,11 @@ def test_an_archive_needs_room_once_whatever_is_taken_from_it(hub: Hub) -> None:
     twowiki = release("2wikimultihopqa")
     hub.publish_release(twowiki, {file.here: bytes(1000) for file in twowiki.files})
     to_do = download.plan(twowiki.files, "")
-    assert len(to_do.files) == 4 and to_do.room == 4 * to_do.size
+    assert len(to_do) == 4 and download.room_for(to_do) == 4 * download.size_of(to_do)
     contexts = [file for file in release("nq").files if file.split == "contexts"]
     hub.publish_release(release("nq"), {contexts[0].here: bytes(1000)})
     compressed = download.plan(contexts, "")
-    assert compressed.room == 4 * compressed.size
+    assert download.room_for(compressed) == 4 * download.size_of(compressed)
 
 
 @pytest.mark.parametrize("offline", ["HF_HUB_OFFLINE", "no answer"])

@@ -64,7 +64,7 @@ def system(number: int, *names: str | None) -> OSError:
 )
 def test_what_a_disk_or_a_path_refuses_is_one_line(error, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(errors, "_free", lambda path: 7)
+    monkeypatch.setattr(errors, "free", lambda path: 7)
     with pytest.raises(UserError) as caught, writing("a.jsonl"):
         raise error
     assert str(caught.value).startswith(told)
@@ -101,7 +101,7 @@ def test_without_any_path_only_a_disks_fault_is_one_of_standard_output():
 
 
 def test_an_input_output_error_where_there_is_room_is_no_full_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(errors, "_free", lambda path: 1 << 30)
+    monkeypatch.setattr(errors, "free", lambda path: 1 << 30)
     told = str(storage_error(sqlite3.OperationalError("disk I/O error"), tmp_path / "a"))
     assert told == (
         f"{tmp_path}/a: cannot be written (Input/output error); free some space or check the disk, and run the same "

@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, cast
 
@@ -27,6 +26,7 @@ from yaml import YAMLError
 
 from notewriter.fetching.remote import failures
 from notewriter.ground.errors import UserError, one_line, writing
+from notewriter.ground.text import texts_in
 from notewriter.ground.typed import shown
 from notewriter.ground.yaml_files import load_yaml
 from notewriter.models.checkpoint import is_hub_id
@@ -128,7 +128,7 @@ def _check_card(card: Path) -> None:
     configurations = metadata.get("configs") if isinstance(metadata, dict) else None
     for each in configurations if isinstance(configurations, list) else [configurations]:
         named = {key: each.get(key) for key in ("data_files", "data_dir")} if isinstance(each, dict) else {}
-        for key, pattern in ((key, name) for key, value in named.items() for name in _texts(value)):
+        for key, pattern in ((key, name) for key, value in named.items() for name in texts_in(value)):
             path = PurePosixPath(pattern.replace("\\", "/"))
             if (
                 "://" in pattern
@@ -141,13 +141,6 @@ def _check_card(card: Path) -> None:
                     f"{card}: configs: {key}: {shown(pattern)} lies outside the repository, whose card may only name "
                     "files of its own; copy the file into the folder, or give it itself"
                 )
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        yield from (text for each in (value.values() if isinstance(value, dict) else value) for text in _texts(each))
 
 
 def _check_files(builder: DatasetBuilder, folder: Path) -> None:

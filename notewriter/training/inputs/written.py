@@ -1,12 +1,13 @@
 """The text that a chat template makes of a row: each key of its messages, its tools and variables, no own token."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.text import texts_in
 from notewriter.models import chat_template
 from notewriter.training.inputs import chat_templates
 from notewriter.training.inputs.forms import WORDS, Message
@@ -53,7 +54,7 @@ def check(
             written.
     """
     for number, message in enumerate(messages):
-        text = "\n".join(_texts(message))
+        text = "\n".join(texts_in(message))
         if held := [token for token in own if token in text]:
             raise UserError(
                 f"{column(number)} holds {min(held, key=text.index)} in a text of the {message['role']}, a special "
@@ -85,14 +86,6 @@ def check(
         for key in sorted(keys)
         if _same(messages, [_without(message, key) for message in messages], tokenizer, given, given)
     ]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
 
 
 def _without(message: Message, key: str) -> Message:

@@ -37,24 +37,19 @@ MERGED_FROM = "merged_from"
 def whole_base(base: str, output: str, training: TrainingArguments) -> str:
     """A base model; in place of a LoRA adapter, the base with the adapter merged into it, in a folder of the run.
 
-    Raises:
-        UserError: as `merge`.
-    """
-    return merged_base(base, output, training) if Checkpoint(base).is_adapter else base
-
-
-def merged_base(adapter: str, output: str, training: TrainingArguments) -> str:
-    """The base with the adapter merged into it, in a folder of the run; merges unless an earlier start has.
+    Merges unless an earlier start has.
 
     Raises:
         UserError: as `merge`.
     """
+    if not Checkpoint(base).is_adapter:
+        return base
     folder = Path(output) / MERGED
-    if folder.is_dir() and not _is_merged(Path(adapter), folder):
+    if folder.is_dir() and not _is_merged(Path(base), folder):
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with weights.unsharded(training):
-        merge(Path(adapter), folder)
+        merge(Path(base), folder)
     return str(folder)
 
 

@@ -22,7 +22,7 @@ from trl.trainer.utils import create_model_from_path
 
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
-from notewriter.models.checkpoint import PROCESSOR, Checkpoint, load, loading
+from notewriter.models.checkpoint import PROCESSOR, Checkpoint, is_hub_id, load, loading
 from notewriter.training.model import generation
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Stored:
     @functools.cached_property
     def files(self) -> Path:
         """The folder of its files: of a model on the hub, in the local cache, once it was loaded."""
-        if not self.model.is_hub_id:
+        if not is_hub_id(self.model.path):
             return Path(self.model.path)
         config = try_to_load_from_cache(self.model.path, "config.json", revision=self.model.revision)
         return Path(config).parent if isinstance(config, str) else Path(self.model.path)
@@ -89,10 +89,8 @@ class Stored:
         if self.dtype is None:
             return {}
         wide = {name: each for name, each in WIDE.items() if each.itemsize > self.dtype.itemsize}
-        found: dict[str, str] = {}
-        for file in self.files.glob("model*.safetensors"):
-            with safe_open(file, framework="pt") as tensors:
-                found |= {name: tensors.get_slice(name).get_dtype() for name in map(str, tensors.keys())}
+        tensors = saved_tensors(self.files, "model*.safetensors")
+        found = {name: file.get_slice(name).get_dtype() for name, file in tensors}
         return {name: wide[each] for name, each in found.items() if each in wide}
 
 
@@ -175,14 +173,20 @@ def unsharded(training: TrainingArguments) -> Iterator[None]:
             training.deepspeed_plugin.set_deepspeed_weakref()
 
 
+def saved_tensors(folder: Path, pattern: str = "*model*.safetensors") -> Iterator[tuple[str, Any]]:
+    """The names of the tensors in a folder's files, each with its file, open for reading, of a model or an adapter."""
+    for path in sorted(folder.glob(pattern)):
+        with safe_open(path, framework="pt") as file:
+            for name in map(str, file.keys()):
+                yield name, file
+
+
 def broken_tensor(folder: Path) -> str | None:
     """The name of a tensor in a saved model or adapter that has values which are not finite; None if there is none."""
-    for file in sorted(folder.glob("*model*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            for name in map(str, tensors.keys()):
-                tensor = tensors.get_tensor(name)
-                if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
-                    return name
+    for name, file in saved_tensors(folder):
+        tensor = file.get_tensor(name)
+        if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
+            return name
     return None
 
 
@@ -191,7 +195,7 @@ def copy_processor(base: Stored, folder: Path) -> None:
 
     Training and merging have its tokenizer alone, and vLLM does not start without the rest.
     """
-    if base.model.is_hub_id:
+    if is_hub_id(base.model.path):
         # Loading the weights does not download these.
         with loading(base.model.path):
             snapshot_download(base.model.path, revision=base.model.revision, allow_patterns=[PROCESSOR])

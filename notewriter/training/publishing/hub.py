@@ -51,28 +51,22 @@ def upload(api: HfApi, repository: Upload, private: bool) -> str:
     Raises:
         UserError: the hub refuses or is unreachable, or the repository is public and `private` is set.
     """
-    with _errors(api, repository.id):
-        return _upload(api, repository, private)
-
-
-def _upload(api: HfApi, repository: Upload, private: bool) -> str:
-    api.create_repo(repository.id, repo_type=repository.kind, private=private, exist_ok=True)
-    if private and not api.repo_info(repository.id, repo_type=repository.kind).private:
-        raise UserError(f"{repository.id}: exists and is public; give --private false, or another id")
-    there = set(api.list_repo_files(repository.id, repo_type=repository.kind)) - set(repository.files)
-    stale = sorted(name for name in there if "/" not in name and any(fnmatch(name, each) for each in repository.stale))
-    operations: list[CommitOperationAdd | CommitOperationDelete] = [
-        *(CommitOperationAdd(name, content) for name, content in repository.files.items()),
-        *(CommitOperationDelete(name) for name in stale),
-    ]
-    # One commit, so that no reader ever finds new weights under an old card.
-    commit = api.create_commit(
-        repository.id,
-        operations,
-        commit_message=f"Upload the {repository.kind} and its card",
-        repo_type=repository.kind,
-    )
-    return str(commit.commit_url)
+    name, kind = repository.id, repository.kind
+    with _errors(api, name):
+        api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
+        if private and not api.repo_info(name, repo_type=kind).private:
+            raise UserError(f"{name}: exists and is public; give --private false, or another id")
+        there = set(api.list_repo_files(name, repo_type=kind)) - set(repository.files)
+        at_the_top = [file for file in there if "/" not in file]
+        stale = sorted(file for file in at_the_top if any(fnmatch(file, each) for each in repository.stale))
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            *(CommitOperationAdd(file, content) for file, content in repository.files.items()),
+            *(CommitOperationDelete(file) for file in stale),
+        ]
+        # One commit, so that no reader ever finds new weights under an old card.
+        message = f"Upload the {kind} and its card"
+        commit = api.create_commit(name, operations, commit_message=message, repo_type=kind)
+        return str(commit.commit_url)
 
 
 @contextlib.contextmanager

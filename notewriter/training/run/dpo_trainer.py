@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 from accelerate.utils import broadcast_object_list, send_to_device
 from datasets import Dataset
-from peft import PeftModel
 from torch.utils.data import DataLoader, Sampler
 from tqdm import tqdm
 from transformers import PreTrainedModel, TrainerCallback
@@ -21,6 +20,7 @@ from trl.models import prepare_deepspeed
 
 from notewriter.models.checkpoint import WEIGHTS, Checkpoint
 from notewriter.training.run.losses import is_reference_free, odds_ratio, simpo
+from notewriter.training.run.recomputation import bare
 from notewriter.training.run.steps import OnPairs
 from notewriter.training.sharing import reference, self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
@@ -80,17 +80,12 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         """With `prefix_sharing`, make the model and the reference model, if there is one, share prompts."""
         if self.prefix_sharing:
             for scored in self.scored():
-                share_prefixes(self.bare(scored))
+                share_prefixes(bare(scored, self.accelerator))
 
     def scored(self) -> list[torch.nn.Module]:
         """The models that score pairs, as the run calls them."""
         # `is not None`: the truth value of a compiled module is its length.
         return [model for model in (self.model_wrapped, self.ref_model) if model is not None]
-
-    def bare(self, model: torch.nn.Module) -> PreTrainedModel:
-        """A model without its wrappers for sharding, compiling and adapters."""
-        unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-        return cast(PreTrainedModel, unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
 
     def check_sharing(self, *scored: torch.nn.Module) -> None:
         """Check on some pairs that sharing changes no score of the run's models, or of those given (`self_check`)."""
@@ -103,7 +98,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
             for start in range(0, len(rows), size)
         ]
         for model in scored or self.scored():
-            self_check.check(model, self.bare(model), batches, self.accelerator)
+            self_check.check(model, bare(model, self.accelerator), batches, self.accelerator)
 
     def compute_ref_log_probs(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
         """TRL's, after the reference's shared prompts were checked once."""

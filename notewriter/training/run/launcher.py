@@ -41,7 +41,7 @@ def launch(argv: list[str]) -> int:
     """Launch the processes of this node and wait for them; returns the exit code.
 
     Raises:
-        UserError: a run cannot be right with the launch file (`launch_file.KEYS`).
+        UserError: a run cannot be right with the launch file (`launch_file.check_file`).
     """
     # By default DeepSpeed's own launcher would start the other machines, each of which runs this.
     arguments = launch_command_parser().parse_args(["--deepspeed_multinode_launcher", "standard", *argv])

@@ -37,10 +37,10 @@ def available(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
 
 
-def bare(trainer: Any) -> PreTrainedModel:
-    """The model of a trainer without its wrappers for sharding, compiling and adapters."""
-    model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-    return cast(PreTrainedModel, model.get_base_model() if isinstance(model, PeftModel) else model)
+def bare(model: torch.nn.Module, accelerator: Accelerator) -> PreTrainedModel:
+    """A model without its wrappers for sharding, compiling and adapters."""
+    unwrapped = accelerator.unwrap_model(model, keep_torch_compile=False)
+    return cast(PreTrainedModel, unwrapped.get_base_model() if isinstance(unwrapped, PeftModel) else unwrapped)
 
 
 def layers_of(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import torch
 from peft import PeftModel
-from safetensors import safe_open
 from transformers import Trainer
 
 from notewriter.ground.errors import UserError
@@ -43,7 +42,7 @@ def check_saved(trainer: Trainer, folder: Path) -> None:
 
 def _choose(trainer: Trainer, folder: Path, model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> str:
     """The name of the smallest trained weight in the files, once the names and shapes of all were checked."""
-    saved = _shapes(folder)
+    saved = {name: list(file.get_slice(name).get_shape()) for name, file in weights.saved_tensors(folder)}
     if isinstance(model, PeftModel):
         for name, parameter in trained.items():
             if ".lora_" in name and saved.get(name) != _shape(parameter):
@@ -67,14 +66,6 @@ def _saved_name(name: str) -> str:
     return name.replace(".lora_magnitude_vector.weight", ".lora_magnitude_vector")
 
 
-def _shapes(folder: Path) -> dict[str, list[int]]:
-    shapes: dict[str, list[int]] = {}
-    for file in sorted(folder.glob("*model*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            shapes |= {name: list(tensors.get_slice(name).get_shape()) for name in map(str, tensors.keys())}
-    return shapes
-
-
 def _shape(parameter: Any) -> list[int]:
     # ZeRO-3 keeps an empty tensor in the place of a parameter, and its shape beside it.
     return list(getattr(parameter, "ds_shape", parameter.shape))
@@ -93,10 +84,7 @@ def _whole(parameter: Any, trainer: Trainer) -> torch.Tensor:
 
 
 def _compare(folder: Path, name: str, value: torch.Tensor) -> None:
-    for file in sorted(folder.glob("*model*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            if name in set(tensors.keys()):
-                saved = tensors.get_tensor(name)
-                # The files may have fewer digits (`weights.cast_weights`).
-                if not torch.equal(saved, value.to(saved.dtype)):
-                    raise UserError(f"{folder}: {name} has other values in the files than in memory; {REMEDY}")
+    for saved in (file.get_tensor(name) for each, file in weights.saved_tensors(folder) if each == name):
+        # The files may have fewer digits (`weights.cast_weights`).
+        if not torch.equal(saved, value.to(saved.dtype)):
+            raise UserError(f"{folder}: {name} has other values in the files than in memory; {REMEDY}")

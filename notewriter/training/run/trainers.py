@@ -106,5 +106,5 @@ def build(
         sizes = cost_model.sizes_of(datasets["train"])
         of_base = replace(model, model_name_or_path=base)
         needed = need_of(sizes, shared, training, of_base, trainer.accelerator)
-        trainer.recompute_by_need(bare(trainer), needed, training.memory_share)
+        trainer.recompute_by_need(bare(trainer.model, trainer.accelerator), needed, training.memory_share)
     return trainer

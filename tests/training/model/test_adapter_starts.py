@@ -82,14 +82,14 @@ def test_an_adapter_that_was_trained_again_is_merged_again(first_round: Path, tm
     """An earlier start may have failed after it merged, before it recorded what it starts from."""
     training = TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
     run = str(tmp_path / "second")
-    merged = Path(adapters.merged_base(str(first_round), run, training)) / "model.safetensors"
+    merged = Path(adapters.whole_base(str(first_round), run, training)) / "model.safetensors"
     before = merged.stat().st_ino
-    adapters.merged_base(str(first_round), run, training)
+    adapters.whole_base(str(first_round), run, training)
     assert merged.stat().st_ino == before
 
     file = first_round / "adapter_model.safetensors"
     save_file({name: 2 * value for name, value in load_file(file).items()}, file)
-    adapters.merged_base(str(first_round), run, training)
+    adapters.whole_base(str(first_round), run, training)
     torch.testing.assert_close(logits(tmp_path / "second/base"), logits_of_merged(first_round, tmp_path / "anew"))
 
 
