@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 PATH = "/ask"
 
 Event = dict[str, Any]
+
+LONG = 5_000
+"""The longest note, in characters, that is compared at once."""
 
 QUIET = 5.0
 """Seconds without a step between two messages on what an answer waits for."""
@@ -219,7 +223,9 @@ async def events(
                 break
             step, passages = told
             # Others need not wait for the comparison of long notes.
-            yield await asyncio.to_thread(_event_of, step, passages, notes, blind)
+            in_thread = isinstance(step, Generation) and len(step.text) > LONG
+            shown = partial(_event_of, step, passages, notes, blind)
+            yield await asyncio.to_thread(shown) if in_thread else shown()
         (ended,) = await asyncio.gather(task, return_exceptions=True)
         yield ended if isinstance(ended, dict) else {"kind": "error", "text": "the page was stopped"}
     finally:
