@@ -108,11 +108,13 @@ def _name_headings(styles: Any) -> None:
 
     for style in by_id.values():
         based: Any = style
+        # At most as often as there are styles: they may name each other in a circle.
         for _ in by_id:
             if based is None or value(based, "pPr/outlineLvl") == BODY:
                 break
             if re.fullmatch(r"(?i)title|heading \d", name := value(based, "name")):
-                style.find(f"{word}name").set(f"{word}val", name)
+                if (own := style.find(f"{word}name")) is not None:
+                    own.set(f"{word}val", name)
                 break
             based = by_id.get(value(based, "basedOn"))
 

@@ -245,7 +245,7 @@ def spelled(argv: Sequence[str]) -> list[str]:
     return [
         part
         for name, *value in parts
-        for part in (name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name, *value)
+        for part in (f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name, *value)
     ]
 
 

@@ -125,7 +125,7 @@ def _how_far(experiment: Experiment, command: list[str]) -> str:
     read = sorted({"published notes" if run.published is not None else FOLDERS for run in runs}) or [FOLDERS]
     missing = [row for row in experiment.cells if row not in experiment.begun]
     return (
-        f"Written from {' and '.join(read)} by `{shlex.join(command)}`; no number below is typed by hand. "
+        f"Written from {' and '.join(read)} by `{shlex.join(command)}`. No number below is typed by hand. "
         f"{len(runs)} of {len(experiment.planned)} evaluations are finished."
     ) + (f" No evaluation of these cells is, and tables leave them out: {'; '.join(missing)}." if missing else "")
 

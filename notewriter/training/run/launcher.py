@@ -102,13 +102,15 @@ def show_first_failure(failures: dict[int, ProcessFailure], logs: Path) -> int:
 
     def moment(failure: ProcessFailure) -> float:
         # The failure's own timestamp is in whole seconds, too coarse to order the ranks; that of the file of the error
-        # is not, and is earlier than anything that other ranks notice. Without one, as when the training did not begin,
-        # the log's last line has to do. A rank that was killed writes neither.
+        # is not, and is earlier than anything that other ranks notice.
         file = log(failure)
+        if file and (noted := file.with_name("error.json")).is_file():
+            return _written(noted)
+        # Without one, as when the training did not begin, the log's last line has to do. A rank that was killed writes
+        # neither; torchrun ends with SIGTERM those that are left, after another one has failed.
         if file is None or failure.exitcode < 0:
-            return float(failure.timestamp)
-        noted = file.with_name("error.json")
-        return _written(noted if noted.is_file() else file)
+            return float(failure.timestamp + (failure.exitcode == -signal.SIGTERM))
+        return _written(file)
 
     rank, failure = min(failures.items(), key=lambda item: moment(item[1]))
     file = log(failure)

@@ -53,6 +53,31 @@ def test_the_first_error_counts_and_not_the_log_that_ended_first(
     assert "rank 1 on a failed first" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_rank_that_torchrun_ended_did_not_fail_first(
+    noticed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both end within a second, and the time of a failure that torchrun notes is in whole ones."""
+    second = int(time.time())
+    for rank, moment in ((0, second + 0.9), (1, second + 0.5)):
+        folder = tmp_path / f"a/none_x/attempt_0/{rank}"
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text("")
+        if rank or noticed:
+            (folder / "error.json").touch()
+            os.utime(folder / "error.json", (moment, moment))
+    monkeypatch.setenv("SLURMD_NODENAME", "a")
+    codes = {0: -signal.SIGTERM, 1: 1}
+    failures = {
+        rank: ProcessFailure(local_rank=rank, pid=1, exitcode=code, error_file="") for rank, code in codes.items()
+    }
+    for failure in failures.values():
+        failure.timestamp = second
+
+    assert launcher.show_first_failure(failures, tmp_path) == 1
+    assert "rank 1 on a failed first" in capsys.readouterr().err
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_single_process_gets_the_signal_and_its_exit_code_is_the_launchers(
