@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from notewriter.ground.records import Passage
 from notewriter.models.client import RequestRefused
+from notewriter.models.completions import NoAnswer
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_note
 from notewriter.rollouts.rollout import Rollout
@@ -55,7 +56,10 @@ async def _read(
     """The note on a page, or on each of the parts in which it had to be read; empty if there is none."""
     try:
         note = parse_note(await rollout.generate(stage, query=query, passages=[passage], note=known))
-    except RequestRefused:
+    except RequestRefused as refusal:
+        if isinstance(refusal.__cause__, NoAnswer):
+            # A filter or a tool call, not the length.
+            raise
         middle = _middle(passage.text)
         if not halvings or not middle:
             rollout.count(SKIPPED_PARTS)

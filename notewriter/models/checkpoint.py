@@ -95,8 +95,11 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it is a LoRA adapter, which PEFT has saved without its base model, in a folder or on the hub."""
-        return self._has(ADAPTER) and not self._has("config.json")
+        """Whether it is a LoRA adapter, which PEFT has saved without its base model, in a folder or on the hub.
+
+        Some trainers put the base's `config.json` beside it.
+        """
+        return self._has(ADAPTER) and not (self._has("config.json") and _weights(self.folder))
 
     @property
     def base(self) -> "Checkpoint":
@@ -283,7 +286,12 @@ def _missing_weights(path: Path) -> str:
             return f"readable {index.name}"
         if absent:
             return f"{absent[0]} ({len(absent)} of the {len(shards)} weight files in {index.name} are missing)"
-    return "" if _files(path, WEIGHTS) else "weights (*.safetensors)"
+    return "" if _weights(path) else "weights (*.safetensors)"
+
+
+def _weights(path: Path) -> list[Path]:
+    """The files of a model's own weights, without those of an adapter."""
+    return [file for file in _files(path, WEIGHTS) if not file.name.startswith("adapter_model")]
 
 
 def _ambiguity(path: Path) -> str:

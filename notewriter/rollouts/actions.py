@@ -88,7 +88,8 @@ def _within_brackets(text: str, opening: str) -> str:
             end = place
             break
     argument = text[:end].strip()
-    if len(argument) > 1 and argument[0] == argument[-1] and argument[0] in "\"'`":
+    # Not of `"Alpha" and "Beta"`, whose outer marks are no pair.
+    if argument[:1] in "\"'`" and argument.count(argument[:1]) == 2 and argument[0] == argument[-1]:
         argument = argument[1:-1].strip()
     return argument
 

@@ -52,7 +52,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     return None
 
 
-_STATUS = re.compile(r"""["']?status["']?\s*[:=]\s*["']?(true|false)\b""", re.IGNORECASE)
+_STATUS = re.compile(r"""status["'*_]*\s*[:=]\s*["'*_]*(true|false)(?![^\W_])""", re.IGNORECASE)
 
 
 def parse_status(text: str) -> bool | None:
@@ -170,7 +170,8 @@ def parse_lines(text: str) -> list[str]:
     return list(items.values())
 
 
-_NOTE = re.compile(r"\b(YES|NO)[ \t*_]*#[ \t*_]*", re.IGNORECASE)
+# `No #5 leaves Oslo` is a number, not a verdict.
+_NOTE = re.compile(r"\b(YES|NO(?![ \t]+#\d))[ \t*_]*#[ \t*_]*", re.IGNORECASE)
 _NOTE_LINE = re.compile(rf"^[ \t*_\"'`]*{_NOTE.pattern}", re.IGNORECASE | re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import re
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from annotated_types import Interval
-from transformers import TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground.errors import UserError, install
@@ -20,11 +21,19 @@ from notewriter.training.profiles import forwards
 from notewriter.training.run.losses import check_losses, check_read
 from notewriter.training.sharing.sampler import BY_PROMPT
 
+logger = logging.getLogger(__name__)
+
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
 
 HUB_ATTENTION = re.compile(r"kernels-community/(vllm-)?flash-attn\d?(@[\w.-]+)?")
 """FlashAttention from the Hub, built for the installed PyTorch, keeps them apart as the installed one does."""
+
+ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Kinds of layers that keep nothing of a token but what attention to it reads."""
+
+KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
+"""Modules whose recurrent layers begin anew with each conversation of a row, and the packages that have them."""
 
 BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(paged_)?ademamix|rmsprop_bnb(_(8|32)bit)?")
 """Names of the optimizers of bitsandbytes."""
@@ -432,6 +441,28 @@ def check_devices(training: TrainingArguments) -> None:
         )
 
 
+def check_apart(network: PreTrainedModel) -> None:
+    """Refuse to pack for a model in which a conversation would read the one before it in its row.
+
+    Raises:
+        UserError: it does not go by the positions that begin anew with each conversation.
+    """
+    config = network.config.get_text_config()
+    others = {*(getattr(config, "layer_types", None) or ())} - ATTENTION_LAYERS
+    reason = ""
+    if not network._supports_attention_backend:
+        reason = "has its own implementation of attention"
+    elif config.model_type == "gpt_oss" and config._attn_implementation == "eager":
+        reason = "does not tell eager attention where a conversation begins"
+    elif (others or network._is_stateful) and not all(map(importlib.util.find_spec, KERNELS)):
+        reason = f"has recurrent layers, which need {' and '.join(KERNELS.values())} for it"
+    if reason:
+        raise UserError(
+            f"packing: {config.model_type} {reason}, so that each packed conversation would read the one before it; "
+            "give --packing false"
+        )
+
+
 def check_packing(training: SFTConfig, model: ModelConfig) -> None:
     """Refuse attention that may not keep packed conversations apart.
 
@@ -485,6 +516,16 @@ def check(arguments: SharedArguments, training: Configuration, model: ModelConfi
         UserError: it cannot.
     """
     check_devices(training)
+    if isinstance(model.lora_target_modules, str) and model.lora_target_modules.isidentifier():
+        # TRL makes a text of a list of one, which PEFT takes as a regular expression of whole names.
+        model.lora_target_modules = [model.lora_target_modules]
+    if model.lora_modules_to_save and model.dtype in {"bfloat16", "float16"}:
+        logger.warning(
+            "lora_modules_to_save: %s are trained in %s, in which small steps are lost; give --dtype float32, and the "
+            "trained model is stored in the base's type all the same",
+            ", ".join(model.lora_modules_to_save),
+            model.dtype,
+        )
     if isinstance(arguments, PairArguments):
         launch_file.check_reference_loading(model)
     if isinstance(training, SFTConfiguration):

@@ -11,6 +11,7 @@ from notewriter.ground.records import Passage
 from notewriter.methods.notes_writing import as_observation, take_notes
 from notewriter.methods.renact import NOTE
 from notewriter.models.client import RequestRefused
+from notewriter.models.completions import NoAnswer
 from notewriter.testing import ScriptedRollout
 
 BRIDGE, RIVER, TOWN = (Passage(name, name.title(), f"About the {name}.") for name in ("bridge", "river", "town"))
@@ -91,6 +92,14 @@ def test_a_page_beyond_the_context_is_read_in_parts_and_gives_one_note():
     read = [passage.text for *_, told in rollout.calls for passage in told["passages"] if passage.id == "page"]
     assert read[-1].endswith("six") and {"1 one\ntwo", "four 4"} & set(read)
     assert rollout.trace.counts == {"split_pages": 1}
+
+
+def test_a_page_that_a_filter_refuses_is_an_error_of_the_question_and_not_asked_in_parts():
+    def reply(stage, told):
+        raise RequestRefused("finish_reason content_filter") from NoAnswer("content_filter", of_prompt=True)
+
+    with pytest.raises(RequestRefused):
+        take(reply, [Passage("page", "Page", "a word " * 1000)])
 
 
 def test_a_page_that_is_refused_in_the_smallest_part_too_is_skipped_and_the_question_goes_on():

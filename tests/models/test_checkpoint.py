@@ -104,6 +104,14 @@ def test_an_adapter_is_told_from_a_model(folder: Path) -> None:
         Checkpoint(folder).check()
 
 
+def test_an_adapter_beside_the_configuration_of_its_base_is_one(folder: Path) -> None:
+    """As some trainers save it."""
+    assert not Checkpoint(folder).is_adapter
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text("{}")
+    assert Checkpoint(folder).is_adapter
+
+
 def test_a_file_is_not_a_model(folder: Path) -> None:
     with pytest.raises(UserError, match="is a file"):
         Checkpoint(folder / "config.json").check()

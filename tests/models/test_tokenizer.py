@@ -42,6 +42,16 @@ def test_the_class_of_a_family_divides_texts_as_its_tokenizer_json(family, tmp_p
     check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
 
 
+def test_a_file_that_cuts_and_fills_up_divides_texts_as_before(tmp_path):
+    """As it is saved after a batch was made."""
+    wrapped, _ = tokenizer_of(next(iter(FAMILIES)))
+    wrapped.pad_token = wrapped.eos_token
+    wrapped(["Whose?"], padding="max_length", max_length=64, truncation=True)
+    wrapped.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "tokenizer.json").read_text())["padding"]
+    check_class(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["LlamaTokenizerFast", "CodeLlamaTokenizerFast"])
 def test_a_class_that_makes_other_tokens_is_refused(tiny_model, tmp_path, name):
     """As a known family's folders have it: transformers 5 then loses all spaces of a byte-level vocabulary."""

@@ -125,6 +125,7 @@ def test_any_text_is_a_call_with_an_argument_or_none(text):
         ("**Thought 2:** Who?\n**Action 2:** Search [Osk]", Action("Who?", "search", "Osk")),
         ("Thought: Who? Action: finish[Mira]", Action("Who?", "finish", "Mira")),
         ("Who built it?\nfinish['Mira']", Action("Who built it?", "finish", "Mira")),
+        ('finish["Mira" and "Osk"]', Action("", "finish", '"Mira" and "Osk"')),
         ("Action:\n`select(Spin Out (film))` and more", Action("", "select", "Spin Out (film)")),
         ("Action: search[a [nested] one] finish[x]", Action("", "search", "a [nested] one")),
         ("Action: search[not closed\nObservation: made up]", Action("", "search", "not closed")),

@@ -1,5 +1,6 @@
 """Options of TRL and PEFT that docs/training.md lists: each runs on the CPU, and is recorded."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, sft
+from notewriter.training.options import check_apart
 
 Options = Callable[..., list[str]]
 
@@ -146,3 +149,38 @@ def test_8_bit_adam_trains(options: Options, tmp_path: Path) -> None:
     dpo.main(options(optim="adamw_bnb_8bit"))
 
     assert trained(tmp_path / "run")["hyperparameters"]["optim"] == "adamw_bnb_8bit"
+
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "reason"),
+    [
+        ("llama", {}, ""),
+        ("qwen3", {"head_dim": 16, "use_sliding_window": True, "sliding_window": 8}, ""),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "has recurrent layers, which need flash-linear"),
+        ("gpt_oss", {"head_dim": 16, "num_local_experts": 2}, "does not tell eager attention"),
+        ("falcon", {}, "has its own implementation of attention"),
+    ],
+)
+def test_models_that_read_on_into_the_next_conversation_are_not_packed(
+    kind: str, settings: dict[str, Any], reason: str
+) -> None:
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES, **settings))
+    with pytest.raises(UserError, match=f"packing: {kind} {reason}") if reason else contextlib.nullcontext():
+        check_apart(network)
+
+
+def test_one_layer_by_name_is_adapted(options: Options, tmp_path: Path) -> None:
+    """TRL makes a text of it, which PEFT takes for a pattern of whole names."""
+    dpo.main(options(use_peft=True, lora_r=4, lora_target_modules="q_proj"))
+    assert json.loads((tmp_path / "run/adapter_config.json").read_text())["target_modules"] == ["q_proj"]

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 WIDE = {"F32": torch.float32, "F64": torch.float64}
 """The types of more than two bytes, as safetensors names them."""
+
+TYPES = WIDE | {"BF16": torch.bfloat16, "F16": torch.float16}
 
 
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
@@ -101,12 +104,20 @@ def stored(name: str, revision: str) -> Stored:
         UserError: its configuration cannot be loaded, or has another type.
     """
     model = Checkpoint(name, revision).base
-    dtype: torch.dtype | None = load(AutoConfig, model.path, revision=model.revision).dtype
+    config = load(AutoConfig, model.path, revision=model.revision)
+    dtype: torch.dtype | None = config.dtype or config.get_text_config().dtype or _commonest_type(Path(model.path))
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise UserError(
             f"{model.path}: config.json: dtype is {dtype}, not a type of weights such as bfloat16; correct it"
         )
     return Stored(model, dtype)
+
+
+def _commonest_type(folder: Path) -> torch.dtype | None:
+    """The type of most weights in a folder's files; None of files elsewhere, or of another kind of type."""
+    with loading(folder):
+        found = Counter(file.get_slice(name).get_dtype() for name, file in saved_tensors(folder, "model*.safetensors"))
+    return TYPES.get(found.most_common(1)[0][0]) if found else None
 
 
 def loading_options(training: DPOConfig | KTOConfig | SFTConfig, model: ModelConfig) -> dict[str, Any]:

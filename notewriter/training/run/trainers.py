@@ -19,7 +19,9 @@ from notewriter.training.options import (
     DPOArguments,
     DPOConfiguration,
     KTOConfiguration,
+    SFTConfiguration,
     SharedArguments,
+    check_apart,
     format_of,
     recomputes_by_need,
 )
@@ -97,6 +99,8 @@ def build(
             f"mixed_precision: would be {trainer.accelerator.mixed_precision}, and the options say "
             f"{format_of(training)}; make --bf16 and --fp16 agree with the file that accelerate launches with"
         )
+    if isinstance(training, SFTConfiguration) and (training.packing or training.padding_free):
+        check_apart(bare(trainer.model, trainer.accelerator))
     # Also of an adapter's base, which PEFT's model hands on.
     generation.make_savable(trainer.model.generation_config, base)
     paired = isinstance(training, DPOConfiguration)

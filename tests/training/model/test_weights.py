@@ -1,5 +1,6 @@
 """A base model whose files lack weights is not trained with random ones in their place."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, sft
-from notewriter.training.model.weights import load_whole, loading_options
+from notewriter.training.model.weights import load_whole, loading_options, stored
 
 LACKING = "model.layers.1.mlp.up_proj.weight"
 
@@ -68,6 +69,20 @@ def test_on_a_gpu_the_whole_model_is_loaded_there(device: str, map_of_devices: d
     assert loading_options(training, ModelConfig("m"))["device_map"] == "auto"
 
 
+def test_the_type_of_a_model_whose_configuration_names_none_is_that_of_most_weights(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "untyped"
+    shutil.copytree(tiny_model, folder)
+    weights = {name: each.bfloat16() for name, each in load_file(folder / "model.safetensors").items()}
+    weights["model.norm.weight"] = weights["model.norm.weight"].float()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text())
+    settings.pop("dtype")
+    (folder / "config.json").write_text(json.dumps(settings))
+    assert stored(str(folder), "main").dtype == torch.bfloat16
+
+
 ROUTER = "model.layers.1.mlp.gate.e_score_correction_bias"
 
 
@@ -82,6 +97,7 @@ def test_each_tensor_of_a_trained_model_has_the_type_that_the_base_stores_it_in(
 
     # The last of a run, and a checkpoint that was reduced to its weights.
     for folder in (tmp_path / "run", tmp_path / "run/checkpoint-2"):
+        assert stored(str(folder), "main").dtype == torch.bfloat16
         written = load_file(folder / "model.safetensors")
         assert {name: each.dtype for name, each in written.items()} == types
         torch.testing.assert_close(written[ROUTER], base[ROUTER], rtol=0, atol=0)
