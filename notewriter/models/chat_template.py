@@ -68,6 +68,23 @@ def variables(template: str) -> frozenset[str]:
     return frozenset(name for name in read - (assigned - optional) if not name.endswith("_token"))
 
 
+def templates_of(tokenizer: Any, model: str) -> dict[str, str]:
+    """The chat templates of a tokenizer: `default`, and those for other uses by their names, such as `tool_use`.
+
+    Raises:
+        UserError: it has some, and none is the default.
+    """
+    templates = tokenizer.chat_template
+    if templates is None or isinstance(templates, str):
+        return {"default": templates} if templates else {}
+    if "default" not in templates:
+        raise UserError(
+            f"{model}: has the chat templates {', '.join(sorted(templates))}, and none of them is the default; copy "
+            "the right one to chat_template.jinja in the model's folder"
+        )
+    return dict(templates)
+
+
 def check_known(template: str, settings: Mapping[str, Any], model: str) -> None:
     """Check that the template of `model` has the variables being set; vLLM silently ignores unknown ones.
 
@@ -214,9 +231,8 @@ def check_template(model: str, settings: Mapping[str, Any], file: str | None = N
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
         logger.warning("%s: its chat template cannot be read (%s) and was not checked", model, reason)
         return
-    if tokenizer.chat_template is None:
+    if (template := templates_of(tokenizer, model).get("default")) is None:
         return
-    template = tokenizer.get_chat_template()
     check_known(template, settings, model)
     undated(lambda clock: probe(tokenizer, dict(settings) | {"strftime_now": clock}, model), template, model)
 

@@ -30,7 +30,7 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
     """
     tokenizer: PreTrainedTokenizerBase = load(AutoTokenizer, name, revision=revision)
     check_class(tokenizer, name, revision)
-    if tokenizer.chat_template is None:
+    if not chat_template.templates_of(tokenizer, name):
         raise UserError(
             f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
         )
@@ -48,16 +48,17 @@ def stop_tokens(name: str, revision: str, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def set_variables(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:
-    """Set variables of the tokenizer's chat template, in training and in the template that is saved with the model.
+    """Set variables of the tokenizer's chat templates, in training and in the templates saved with the model.
 
     Raises:
-        UserError: a value that no request can contain, or a variable that the template does not have.
+        UserError: a value that no request can contain, or a variable that no template has.
     """
     chat_template.check_settings(settings)
-    template = tokenizer.get_chat_template()
-    chat_template.check_known(template, settings, tokenizer.name_or_path)
+    templates = chat_template.templates_of(tokenizer, tokenizer.name_or_path)
+    chat_template.check_known("\n".join(templates.values()), settings, tokenizer.name_or_path)
     if settings:
-        tokenizer.chat_template = chat_template.preset(template, settings)
+        templates = {name: chat_template.preset(template, settings) for name, template in templates.items()}
+        tokenizer.chat_template = templates if len(templates) > 1 else templates["default"]
 
 
 def render(

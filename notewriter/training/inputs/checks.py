@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from trl import DPOConfig, KTOConfig, SFTConfig
 
 from notewriter.ground.errors import UserError
+from notewriter.models.chat_template import templates_of
 from notewriter.models.checkpoint import load as load_checkpoint
 from notewriter.training.inputs import rows
 from notewriter.training.inputs.chat_templates import opening_remedy, text_of
@@ -162,12 +163,13 @@ def choose_padding(tokenizer: PreTrainedTokenizerBase, trained: Iterable[int]) -
     one with `pad` in its name comes first; if there is none, padding is unchanged.
     """
     trained = set(trained)
+    template = "".join(templates_of(tokenizer, tokenizer.name_or_path).values())
     if tokenizer.pad_token_id is not None and tokenizer.pad_token_id not in trained:
         return
     free = [
         token.content
         for number, token in sorted(tokenizer.added_tokens_decoder.items())
-        if token.special and number not in trained and token.content not in (tokenizer.chat_template or "")
+        if token.special and number not in trained and token.content not in template
     ]
     if free:
         tokenizer.pad_token = next((token for token in free if "pad" in token.lower()), free[0])

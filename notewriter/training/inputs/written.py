@@ -64,7 +64,8 @@ def check(
     variables = {name: value for name, value in given.items() if name != "tools"}
     if variables:
         chat_template.check_settings(variables)
-        chat_template.check_known(tokenizer.get_chat_template(), variables, tokenizer.name_or_path)
+        template = tokenizer.get_chat_template(tools=given.get("tools"))
+        chat_template.check_known(template, variables, tokenizer.name_or_path)
     keys = {key for message in messages for key in message} - {"role", "content"}
     if given.get("tools") and _same(messages, messages, tokenizer, given, variables):
         raise UserError("tools: the model's chat template does not write them; remove the column, or use another model")

@@ -7,6 +7,7 @@ import pytest
 from chat_families import STOPS, TEMPLATES, tokenizer_of
 from transformers import AutoTokenizer
 
+from notewriter.ground.errors import UserError
 from notewriter.training.inputs import chat_templates
 
 QUESTION = [{"role": "user", "content": "whose museum"}]
@@ -74,3 +75,25 @@ def test_stop_tokens_are_the_tokenizers_and_the_generation_configurations(tiny_m
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
 
     assert chat_templates.stop_tokens(str(tmp_path), "main", tokenizer) == {tokenizer.eos_token_id, 7, 9}
+
+
+MOOD = "{% if mood is defined %}[{{ mood }}]{% endif %}"
+PLAIN = MOOD + "{% for each in messages %}{{ each.role }}: {{ each.content }}\n{% endfor %}"
+
+
+def test_variables_are_set_in_all_templates_of_a_model(tiny_model: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = {"default": PLAIN, "tool_use": "{{ tools | length }} tools " + PLAIN}
+    tokenizer.save_pretrained(tmp_path)
+    loaded = chat_templates.load_tokenizer(str(tmp_path), "main", {"mood": "glad"})
+    for tools in (None, [{"type": "function", "function": {"name": "find", "parameters": {}}}]):
+        text = loaded.apply_chat_template([{"role": "user", "content": "Who?"}], tools=tools, tokenize=False)
+        assert text == f"{'1 tools ' if tools else ''}[glad]user: Who?\n"
+
+
+def test_templates_without_a_default_are_named(tiny_model: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = {"rag": PLAIN, "tool_use": PLAIN}
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"has the chat templates rag, tool_use, and none .* copy the right one"):
+        chat_templates.load_tokenizer(str(tmp_path), "main", {})
