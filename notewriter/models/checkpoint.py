@@ -64,7 +64,7 @@ class AdapterSettings(TypedDict):
 
     peft_type: str
     base_model_name_or_path: Annotated[str, MinLen(1)]
-    r: Annotated[int, Interval(ge=1)]
+    r: NotRequired[Annotated[int, Interval(ge=1)]]
     revision: NotRequired[str | None]
     rank_pattern: NotRequired[dict[str, int] | None]
 

@@ -23,6 +23,9 @@ def base(tmp_path):
     return folder
 
 
+ABSENT = "absent"
+
+
 @pytest.fixture
 def make_adapter(tmp_path, base):
     """Write an adapter's folder, with a tokenizer if it is given a chat template; returns its path."""
@@ -31,7 +34,8 @@ def make_adapter(tmp_path, base):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 16, "revision": None}
-        (folder / "adapter_config.json").write_text(json.dumps(settings | changes))
+        settings = {key: value for key, value in (settings | changes).items() if value != ABSENT}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
         (folder / "adapter_model.safetensors").write_bytes(name.encode())
         if template:
             (folder / "tokenizer.json").write_text("{}")
@@ -97,7 +101,7 @@ def test_an_adapter_has_no_identity_until_its_base_is_downloaded(make_adapter, b
     [
         ({"r": 1024}, "rank 1024 is above vLLM's 512; use notewriter merge"),
         ({"r": 0}, "r: 0 is too small"),
-        ({"peft_type": "IA3"}, "peft_type is IA3; only LoRA adapters are supported"),
+        ({"peft_type": "IA3", "r": ABSENT}, "peft_type is IA3; only LoRA adapters are supported"),
         ({"base_model_name_or_path": "models/absent"}, "notes: its base model: models/absent: is neither a model"),
     ],
 )
