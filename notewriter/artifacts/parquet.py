@@ -98,7 +98,8 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Stream the rows of a Parquet file, `batch` rows in memory.
 
-    A column of Arrow's type JSON, which `datasets` makes of values of several kinds, has the values of its texts.
+    A column of Arrow's type JSON, which `datasets` makes of values of several kinds, has the values of its texts; a map
+    is an object.
 
     Args:
         path: the file.
@@ -116,10 +117,11 @@ def read_rows(
         first = 0
         try:
             for rows in file.iter_batches(batch, columns=columns, use_threads=False):
-                for row in rows.to_pylist():
+                for row in rows.to_pylist(maps_as_pydicts="strict"):
                     yield row | {name: decode(row[name]) for name, decode in decoders.items() if name in row}
                 first += len(rows)
-        except _UNREADABLE as error:
+        # A KeyError is a map with a key twice.
+        except (*_UNREADABLE, KeyError) as error:
             last = min(first + batch, file.metadata.num_rows) - 1
             raise UserError(
                 f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write or download it again"

@@ -24,6 +24,9 @@ MAX_BYTES = 50_000_000
 
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
+NO_TITLES = {"", "untitled"}
+"""Titles of a PDF that its writer did not give: none, and the default of a library."""
+
 
 def extract(name: str, path: Path) -> Document:
     """The document in a file.
@@ -118,8 +121,13 @@ def _pdf(name: str, path: Path) -> Document:
         raise UserError(f"{name}: PDF cannot be read without pypdfium2; {INSTALL}") from error
     try:
         with pypdfium2.PdfDocument(path) as pdf:
+            # Without this, which does nothing for a PDF without a form, the values of fields are not on the pages.
+            pdf.init_forms()
             texts, size = [], 0
             for number in range(len(pdf)):
+                if pdf.formenv:
+                    # A page that is open already does not change.
+                    pdf[number].flatten()
                 texts.append(_page_text(pdf[number]))
                 size += len(texts[-1])
                 if size > MAX_BYTES:
@@ -136,7 +144,9 @@ def _pdf(name: str, path: Path) -> Document:
     pages = [page + "\n\n" for page in _whole_words(_without_running_lines(texts))]
     starts = tuple(itertools.accumulate((len(page) for page in pages[:-1]), initial=0))
     text, found = "".join(pages), tuple(_bookmarked(pages, starts, marks))
-    title = " ".join(title.split()) or path.stem
+    title = " ".join(title.split())
+    if title.lower() in NO_TITLES:
+        title = path.stem
     return Document(name, title, text, Origin(file=name), page_starts=starts, headings=found)
 
 
@@ -197,24 +207,49 @@ DIVIDED = "\ufffe"
 
 
 def _without_running_lines(pages: list[str]) -> list[str]:
-    """Pages without the lines that recur, numbers aside, among the first or last two of three pages or more."""
+    """Pages without the lines that recur among the first or last two of three pages or more.
 
-    def outer(lines: list[str]) -> set[str]:
-        return {re.sub(r"\d+|\b[ivxlc]+\b", "0", line).strip() for line in lines}
-
+    Numbers are words like any other, but for one of a line that runs with the pages.
+    """
     split = [page.split("\n") for page in pages]
-    above = Counter(form for lines in split for form in outer(lines[:2]))
-    below = Counter(form for lines in split for form in outer(lines[-2:]))
+    above = Counter(form for page, lines in enumerate(split) for form in _forms(lines[:2], page))
+    below = Counter(form for page, lines in enumerate(split) for form in _forms(lines[-2:], page))
     kept = []
-    for lines in split:
+    for page, lines in enumerate(split):
         for place, counts in ((0, above), (-1, below)):
             for _ in range(2):
-                if lines and counts[outer([lines[place]]).pop()] >= 3:
+                if lines and any(counts[form] >= 3 for form in _forms([lines[place]], page)):
                     del lines[place]
                 else:
                     break
         kept.append("\n".join(lines).strip())
     return kept if any(kept) else pages
+
+
+_NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)|\b[ivxlc]{1,15}\b")
+"""A number that may be a page's; one of more digits is none, and Python refuses to read very long ones."""
+
+LONGEST = 300
+"""Characters of a line up to which a number in it may be the page's."""
+
+
+def _forms(lines: Iterable[str], page: int) -> set[str]:
+    """Lines as they are, and with a number in its distance from the page, which is the same for all page numbers."""
+    forms = set()
+    for line in map(str.strip, lines):
+        forms.add(line)
+        # The forms of a line take a square of its length, and no long one runs.
+        for number in _NUMBER.finditer(line) if len(line) <= LONGEST else ():
+            forms.add(f"{line[: number.start()]}\0{_value(number[0]) - page}{line[number.end() :]}")
+    return forms
+
+
+def _value(number: str) -> int:
+    """The value of a number in digits or in Roman letters."""
+    if number.isdecimal():
+        return int(number)
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in number]
+    return sum(-one if one < after else one for one, after in itertools.pairwise([*values, 0]))
 
 
 def _whole_words(pages: list[str]) -> list[str]:

@@ -67,6 +67,11 @@ NAMES = {
 }  # fmt: skip
 """Ids and classes of elements that are no part of the text."""
 
+FRAME = {"footer", "footer-text", "page-header"}
+"""Names of these that in a table are of its rows and cells, such as the one of the sums."""
+
+TABLE_PARTS = {"thead", "tbody", "tfoot", "tr", "th", "td"}
+
 ONLY_AS = {
     **{"reference": "sup", "sidebar": "table"},
     **dict.fromkeys(("gutter", "rouge-gutter", "blob-num", "hljs-ln-numbers"), "td"),
@@ -212,7 +217,13 @@ def _is_text(node: Any) -> bool:
     if is_hidden and role != "tabpanel" and node.find(".//math") is None:
         return False
     names = [*(node.get("class") or "").split(), node.get("id") or ""]
-    if role in ROLES or not NAMES.isdisjoint(names) or any(ONLY_AS.get(each) == node.tag for each in names):
+    dropped = NAMES.intersection(names)
+    if node.tag in TABLE_PARTS:
+        dropped -= FRAME
+    if "page-header" in dropped and _has_heading(node):
+        # Bootstrap's wrapper of titles.
+        dropped.remove("page-header")
+    if role in ROLES or dropped or any(ONLY_AS.get(each) == node.tag for each in names):
         return node.tag in {"main", "body", "html"}
     if node.tag in {"header", "footer"} and not _is_inside(node, "article", "main", "section", "blockquote"):
         return node.tag == "header" and node.find(".//h1") is not None
@@ -355,12 +366,14 @@ def _code_parts(node: Any) -> Iterator[str]:
 
 def _items(listing: Any) -> Iterator[str]:
     """The items of a list, each with its contents indented below its mark."""
-    number = _whole(listing.get("start"), 1)
+    is_reversed = listing.get("reversed") is not None
+    number = _whole(listing.get("start"), sum(item.tag == "li" for item in listing) if is_reversed else 1)
     for item in listing:
         number = _whole(item.get("value"), number)
         mark = f"{number}." if listing.tag == "ol" else "-"
         blocks = list(_block(item) if item.tag in LISTS else _blocks(item))
-        number += item.tag == "li"
+        if item.tag == "li":
+            number += -1 if is_reversed else 1
         if blocks:
             text = blocks[0].text + "".join(("\n\n" if each.is_paragraph else "\n") + each.text for each in blocks[1:])
             indent = "" if item.tag in LISTS else " " * (len(mark) + 1)

@@ -99,6 +99,22 @@ def test_a_table_that_places_text_is_read_as_text_and_one_of_data_by_rows():
     assert text(f"<table>{rows}</table>").splitlines()[-1] == "| A1 | Seal |"
 
 
+def test_a_row_or_cell_of_a_table_may_be_called_its_footer():
+    rows = "<tr><th>Part<th>Pence<tr><td>Oar<td>4<tr class=footer><td>Sum<td class=footer>4"
+    assert text(f"<p>So:</p><table>{rows}</table>").splitlines()[-1] == "| Sum | 4 |"
+
+
+def test_numbers_of_a_reversed_list_fall():
+    items = "<li>gold<li>silver<li>bronze"
+    assert text(f"<ol reversed>{items}</ol>") == "3. gold\n2. silver\n1. bronze"
+    assert text(f"<ol reversed start=9>{items}</ol>") == "9. gold\n8. silver\n7. bronze"
+
+
+def test_the_header_of_a_page_stays_if_it_has_a_heading():
+    assert text("<div class=page-header><h2>Pumps</h2></div><p>Text.</p>") == "## Pumps\n\nText."
+    assert text("<div class=page-header>Imprint</div><p>Text.</p>") == "Text."
+
+
 def test_what_navigates_goes_and_links_of_the_text_stay():
     html = """<html><body><div class=navheader><a href=a>Prev</a></div><p><a href=i>Home</a> <a href=j>Up</a></p>
     <div role=navigation>Go</div><h1>Pumps<a href=#p>¶</a></h1><p>Pumps need care; see <a href=b>valves</a>.</p>

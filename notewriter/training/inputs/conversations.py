@@ -128,6 +128,8 @@ def tokenize(
         new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",
     )
+    # From here on only tokens are read, so no JSON is parsed with them.
+    tokenized.set_format(None)
     return tokenized
 
 

@@ -5,6 +5,7 @@ named in `unread`; what would change the training if it were left out is refused
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -136,7 +137,8 @@ def conversation(row: Row) -> Row:
     whole = next((name for name in ("messages", "conversations") if row.get(name) is not None), None)
     label = True
     if whole:
-        used, first, last = {whole}, whole, whole
+        used, first, last = {whole, "label"}, whole, whole
+        label = row.get("label") is None or _label(row)
         messages, trained_from = turns(row[whole], whole, "user"), 0
         if isinstance(row[whole], str) and len(messages) == 1:
             raise UserError(f"{whole} is not a list of messages")
@@ -303,6 +305,10 @@ def _calls(value: Any, column: str) -> list[Any]:
         if isinstance(arguments, str):
             arguments = _decoded(arguments or "{}", f"{column}: arguments of {_shown(function['name'])}")
             function = function | {"arguments": arguments}
+        if not isinstance(arguments, dict | None):
+            raise UserError(
+                f"{column}: arguments of {_shown(function['name'])} are {_kind(arguments)}; write them as an object"
+            )
         made.append(call | {"function": function} if "function" in call else function)
     return made
 
@@ -420,6 +426,7 @@ def _scores(row: Row) -> tuple[Row, tuple[str, ...]]:
     for names in (SCORES, *SCORES_OF_OTHERS):
         values = [row.get(name) for name in names]
         numbers = [float(each) for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+        numbers = [each for each in numbers if math.isfinite(each)]
         if len(numbers) == len(values):
             return dict(zip(SCORES, numbers, strict=True)), () if names == SCORES else names
     return dict.fromkeys(SCORES), ()

@@ -6,7 +6,7 @@
 
 The Hub's own client fetches the repository into its cache; HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have their
 usual meaning. `datasets` reads it by the configurations of its card: Parquet, JSON Lines, JSON or CSV in any number of
-files. Each split becomes a Parquet file of the cache, which from there on is read as any other.
+files. Each split becomes a file of the cache, of JSON Lines or Parquet, which from there on is read as any other.
 """
 
 import functools
@@ -25,6 +25,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from yaml import YAMLError
 
 from notewriter.fetching.remote import failures
+from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, one_line, writing
 from notewriter.ground.text import texts_in
 from notewriter.ground.typed import shown
@@ -38,6 +39,12 @@ CARDS = ("README.md", datasets.config.REPOYAML_FILENAME)
 
 FORMS = ("parquet", "json", "csv", "arrow")
 """The forms that are read, by the names that `datasets` gives them; JSON Lines are `json`."""
+
+JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$")
+"""The names of files of JSON that are read here."""
+
+JSON_READING = {"field": None, "encoding": "utf-8", "encoding_errors": None}
+"""A card's options for files of JSON, with their defaults; with other values `datasets` reads the files."""
 
 DEV = ("dev", "validation", "test")
 """Names of a split to evaluate on, in this order."""
@@ -76,7 +83,7 @@ def pinned(name: str) -> str:
 
 @functools.cache
 def split_files(name: str, dev: bool) -> dict[str, Path]:
-    """The Parquet files of a repository's `train` split and, with `dev` or if its name asks for it, of its `dev` split.
+    """The files of a repository's `train` split and, with `dev` or if its name asks for it, of its `dev` split.
 
     Every machine of a run fetches and converts it once, its first process before the others.
 
@@ -108,7 +115,7 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
                 f"{name}: has no split {absent[0]}, but {', '.join(there)}; name what to train and to evaluate on as "
                 f"{named.source}:SPLIT,SPLIT" + (", or give --eval_strategy no" if dev else "")
             )
-        return {split: _as_parquet(builder, here, folder, named.source) for split, here in wanted.items()}
+        return {split: _as_file(builder, here, folder, named.source) for split, here in wanted.items()}
 
 
 def _check_card(card: Path) -> None:
@@ -149,7 +156,7 @@ def _check_files(builder: DatasetBuilder, folder: Path) -> None:
     Raises:
         UserError: a link leads elsewhere, or the form is another one; that of WebDataset may hold pickles.
     """
-    form = type(builder).__module__.rpartition(".")[2]
+    form = _form(builder)
     if form not in FORMS:
         raise UserError(
             f"{folder}: is a dataset of the form {form}; training reads {', '.join(FORMS)}: convert it to one of them"
@@ -161,6 +168,10 @@ def _check_files(builder: DatasetBuilder, folder: Path) -> None:
         path = Path(file).resolve()
         if "://" in file or not any(path.is_relative_to(each) for each in allowed):
             raise UserError(f"{file}: leads to {path}, outside {folder}; copy the file into the folder")
+
+
+def _form(builder: DatasetBuilder) -> str:
+    return type(builder).__module__.rpartition(".")[2]
 
 
 @functools.cache
@@ -179,14 +190,19 @@ def _folder(source: str, revision: str | None) -> Path:
     return Path(folder)
 
 
-def _as_parquet(builder: DatasetBuilder, split: str, folder: Path, source: str) -> Path:
-    """A split as one Parquet file beside what `datasets` has in its cache; its name is the stage of its rows."""
-    file = Path(builder.cache_dir) / f"{Path(source).name}.{split}.parquet"
+def _as_file(builder: DatasetBuilder, split: str, folder: Path, source: str) -> Path:
+    """A split as one file beside what `datasets` has in its cache; its name is the stage of its rows."""
+    parts = [Path(file) for name, files in (builder.config.data_files or {}).items() if name == split for file in files]
+    lines = _is_plain_json(builder, parts)
+    file = Path(builder.cache_dir) / f"{Path(source).name}.{split}.{'jsonl' if lines else 'parquet'}"
     if not file.is_file():
         partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
         try:
-            builder.download_and_prepare()
-            cast(Dataset, builder.as_dataset(split)).to_parquet(str(partial))
+            if lines:
+                jsonl.write(partial, (record for part in parts for _, record in jsonl.records(part)))
+            else:
+                builder.download_and_prepare()
+                cast(Dataset, builder.as_dataset(split)).to_parquet(str(partial))
             os.replace(partial, file)
         except (datasets.exceptions.DatasetsError, ValueError) as error:
             reason = one_line(error.__cause__ or error)[:300]
@@ -194,3 +210,12 @@ def _as_parquet(builder: DatasetBuilder, split: str, folder: Path, source: str) 
         finally:
             partial.unlink(missing_ok=True)
     return file
+
+
+def _is_plain_json(builder: DatasetBuilder, files: list[Path]) -> bool:
+    """Whether the files are JSON as it is read here, where a text stays a text.
+
+    `datasets` reads the texts of a column with values of several kinds as JSON: '12' becomes a number.
+    """
+    other = [getattr(builder.config, name, default) != default for name, default in JSON_READING.items()]
+    return _form(builder) == "json" and not any(other) and all(JSON_NAME.search(file.name) for file in files)

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import datasets
-from datasets import Dataset, Features, Json, List, Value, concatenate_datasets
+from datasets import Dataset, Features, List, Value, concatenate_datasets
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
@@ -28,11 +28,14 @@ from notewriter.training.inputs.forms import Row
 
 logger = logging.getLogger(__name__)
 
-MESSAGES = List(Json())
-"""The type of a column of messages, which may have any keys."""
+MESSAGES = Value("string")
+"""The type of a column of messages, which may have any keys: JSON, whose numbers `datasets` would round."""
 
-GIVEN = {"tools": Json(), "variables": Json()}
-"""The columns of a chat template's arguments beside the messages."""
+GIVEN = dict.fromkeys(("tools", "variables"), MESSAGES)
+"""The columns of a chat template's arguments beside the messages, of the same type."""
+
+RENDERED = ("messages", "prompt", "chosen", "rejected", *GIVEN)
+"""The columns that are kept as JSON."""
 
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
 """The columns of remarks that are printed once a file: on columns that are not read, and on the reading of others."""
@@ -139,16 +142,23 @@ def _of_parquet(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _present(value: Any) -> Any:
-    """A value without the keys that Parquet adds to an object where another row's has them."""
+    """A value without the keys that Parquet adds to an object where another row's has them.
+
+    A message without content is one of null, as it is written beside calls.
+    """
     if isinstance(value, dict):
-        return {key: _present(each) for key, each in value.items() if each is not None or key == "content"}
+        message = value.get("role") is not None
+        return {
+            key: _present(each) for key, each in value.items() if each is not None or (message and key == "content")
+        }
     return [_present(each) for each in value] if isinstance(value, list) else value
 
 
 def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *options: object) -> Dataset:
     """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
 
-    Their key is the file's content, its name (a stage), the options and the code.
+    The columns of `RENDERED` are kept as JSON; who reads them gets the values. The key of the rows is the file's
+    content, its name (a stage), the options and the code.
 
     Raises:
         UserError: as `made`.
@@ -156,10 +166,40 @@ def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *o
     code = [inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], forms)]
     key = Hasher.hash([file_digest(path), path.stem, options, code])
     try:
-        dataset: Dataset = Dataset.from_generator(made, features=features, fingerprint=key)
+        dataset: Dataset = Dataset.from_generator(lambda: map(_kept, made()), features=features, fingerprint=key)
     except DatasetGenerationError as error:
         raise error.__cause__ or error from None
+    dataset.set_transform(_values)
     return dataset
+
+
+def _kept(row: Row) -> Row:
+    """A row with its columns of `RENDERED` as JSON."""
+    return row | {name: _json(row[name]) for name in RENDERED if row.get(name) is not None}
+
+
+def _values(kept: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The columns of rows that `_kept` made, with values in place of JSON."""
+    there = [name for name in RENDERED if name in kept]
+    return kept | {name: [None if text is None else json.loads(text) for text in kept[name]] for name in there}
+
+
+def _json(value: Any) -> str:
+    """A value as JSON.
+
+    Raises:
+        UserError: it holds what JSON has no form for; names its kind.
+    """
+
+    def refuse(each: Any) -> None:
+        raise UserError(f"holds a {type(each).__name__}; write it as text")
+
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=refuse)
+    except TypeError as error:
+        raise UserError("holds an object whose keys are not texts; write them as texts") from error
+    except ValueError as error:
+        raise UserError("holds NaN or Infinity, which is no number in JSON; write it as text") from error
 
 
 def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, float], seed: int) -> Dataset:
@@ -186,11 +226,12 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
     """A row in its form (`forms`), with its stage, its question and its name.
 
     Raises:
-        UserError: the row has not this form; names file and row.
+        UserError: the row has not this form, or holds what JSON cannot; names file and row.
     """
     try:
         made = form(row, *options)
-        json.dumps(made, ensure_ascii=False, default=str).encode()
+        made["stage"] = str(made["stage"] or _uncompressed(path).stem)
+        _json(made).encode()
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise UserError(
@@ -199,8 +240,7 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
         ) from error
     except UserError as error:
         raise UserError(f"{path}: {row['row']}: {error}; fix or remove the row") from error
-    stage = str(made["stage"] or _uncompressed(path).stem)
-    return made | {"stage": stage, "question_id": str(row.get("question_id") or ""), "row": row["row"]}
+    return made | {"question_id": str(row.get("question_id") or ""), "row": row["row"]}
 
 
 def say(file: str, dataset: Dataset) -> None:

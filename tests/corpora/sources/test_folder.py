@@ -8,6 +8,7 @@ import time
 import zipfile
 
 import parsers
+import pypdf
 import pytest
 from corpus_files import bookmarked_pdf, docx, encrypted_pdf, pdf, read_corpus, read_skipped
 
@@ -181,6 +182,49 @@ def test_running_heads_and_page_numbers_are_no_text_of_a_pdf(folder, tmp_path):
     assert text.split() == [
         word for each in "abcd" for word in ("The", "ferry", each, "crosses", "the", "river", "to", f"{each}.")
     ]
+
+
+@pytest.mark.parametrize("foot", ["Total: {} euros", "{} 0 0"])
+def test_lines_of_a_pdf_that_differ_in_a_number_are_text(folder, tmp_path, foot):
+    lasts = [foot.format(number) for number in (111, 275, 90)]
+    (folder / "a.pdf").write_bytes(pdf(*(f"Ferry {word}\n{last}" for word, last in zip("abc", lasts, strict=True))))
+    text = " ".join(passage["text"] for passage in build(folder, tmp_path / "corpus"))
+    assert text.split() == " ".join(f"Ferry {word} {last}" for word, last in zip("abc", lasts, strict=True)).split()
+
+
+@pytest.mark.parametrize(
+    "feet", [["iii", "iv", "v"], [f"{n} of 30" for n in (7, 8, 9)], [f"Part 2, page {n} of 30" for n in (9, 10, 11)]]
+)
+def test_a_page_number_may_be_roman_or_beside_others(folder, tmp_path, feet):
+    (folder / "a.pdf").write_bytes(pdf(*(f"Ferry {word}\n{foot}" for word, foot in zip("abd", feet, strict=True))))
+    text = " ".join(passage["text"] for passage in build(folder, tmp_path / "corpus"))
+    assert text.split() == ["Ferry", "a", "Ferry", "b", "Ferry", "d"]
+
+
+def filled_form(label, value):
+    """A PDF of one page, with a field beside its label."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf(label)))
+    page, name = writer.pages[0], pypdf.generic.NameObject
+    parts = "<< /Type /Annot /Subtype /Widget /FT /Tx /T (n) /F 4 /DA (/Helv 12 Tf 0 g) /Rect [200 715 400 735] >>"
+    field = writer._add_object(pypdf.generic.DictionaryObject.read_from_stream(io.BytesIO(parts.encode()), writer))
+    page[name("/Annots")] = pypdf.generic.ArrayObject([field])
+    form = {name("/Fields"): pypdf.generic.ArrayObject([field])}
+    writer._root_object[name("/AcroForm")] = pypdf.generic.DictionaryObject(form)
+    writer.update_page_form_field_values(page, {"n": value})
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def test_what_is_filled_in_a_form_is_text_of_a_pdf(folder, tmp_path):
+    (folder / "a.pdf").write_bytes(filled_form("Name", "Anna Meyer"))
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert passage["text"].split() == ["Name", "Anna", "Meyer"]
+
+
+def test_a_pdf_without_a_title_of_its_own_is_called_by_its_file(folder, tmp_path):
+    (folder / "varn.pdf").write_bytes(pdf("Varn is a village.", title="untitled"))
+    assert build(folder, tmp_path / "corpus")[0]["title"] == "varn"
 
 
 def test_bookmarks_of_a_pdf_are_its_headings(folder, tmp_path):

@@ -5,6 +5,7 @@ The tokens are those of `apply_chat_template` over the row's own messages, tools
 
 import gzip
 import json
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,15 @@ def test_labels_of_kto_choose_what_sft_trains_and_the_side_of_a_pair(tmp_path):
     assert (bad["rejected"][0]["content"], bad["chosen"]) == ("The river's.", None)
 
 
+def test_labels_beside_messages_choose_what_sft_trains_too(tmp_path):
+    row = {"messages": [*ASKED, *ANSWER]}
+    path = file_of(tmp_path, row | {"label": True}, row | {"label": False}, row)
+    read = conversations.read(path)
+    assert list(read["label"]) == [True, False, True]
+    assert len(conversations.labelled_true(read, path)) == 2
+    assert not any(read["unread"])
+
+
 @pytest.mark.parametrize("names", [("score_chosen", "score_rejected"), ("chosen_rating", "rejected_rating")])
 def test_scores_of_others_are_the_margin(tmp_path, names):
     row = {
@@ -127,6 +137,31 @@ def test_scores_of_others_are_the_margin(tmp_path, names):
         **dict(zip(names, (4.0, 1.5), strict=True)),
     }
     assert pairs.margins_of(pairs.read(file_of(tmp_path, row))) == [2.5]
+
+
+@pytest.mark.parametrize("score", [math.nan, -math.inf])
+def test_a_score_that_is_no_finite_number_is_none(tmp_path, score):
+    row = {
+        "prompt": "Whose?",
+        "chosen": "The river's.",
+        "rejected": "When?",
+        "score_chosen": 2,
+        "score_rejected": score,
+    }
+    assert pairs.margins_of(pairs.read(file_of(tmp_path, row))) == [None]
+
+
+@pytest.mark.parametrize("arguments", ["12", '["mill"]', ["mill"], 12, True])
+def test_arguments_of_a_call_that_are_no_object_are_refused(arguments):
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "find", "arguments": arguments}}]}
+    with pytest.raises(UserError, match=r"messages: arguments of find are .*; write them as an object"):
+        forms.conversation({"messages": [*ASKED, call]})
+
+
+@pytest.mark.parametrize("arguments", [None, "", "null", "{}", {}])
+def test_a_call_may_have_no_arguments(arguments):
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "find", "arguments": arguments}}]}
+    assert forms.conversation({"messages": [*ASKED, call]})["messages"][1]["tool_calls"]
 
 
 def test_scores_against_the_names_of_the_sides_are_told_of(tmp_path):

@@ -99,6 +99,35 @@ def test_json_lines_and_csv_are_read_too(tmp_path: Path) -> None:
     assert [message["content"] for message in conversation["messages"]] == ["who", "me"]
 
 
+def test_a_folder_of_json_lines_has_the_rows_of_its_file(tmp_path: Path) -> None:
+    """`datasets` makes values of texts that are JSON, where a column has values of several kinds."""
+    records = [
+        {"prompt": "12", "completion": "null"},
+        {"prompt": [{"role": "user", "content": "Who?"}], "completion": [{"role": "assistant", "content": '"hi"'}]},
+    ]
+    (tmp_path / "mine").mkdir()
+    for number, record in enumerate(records):
+        (tmp_path / f"mine/train-{number}.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    whole = conversations.read(rows.find_splits(tmp_path / "mine", "--data")["train"])
+
+    assert list(whole["messages"]) == list(conversations.read(tmp_path / "one.jsonl")["messages"])
+    assert [message["content"] for message in whole[0]["messages"]] == ["12", "null"]
+    assert set(whole["stage"]) == {"mine.train"}
+
+
+def test_json_under_a_key_of_the_file_is_read_by_the_card(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files: all.json\n  field: data\n---\n"
+    )
+    (tmp_path / "all.json").write_text(json.dumps({"data": [{"prompt": "who", "completion": "me"}]}))
+
+    (row,) = conversations.read(rows.find_splits(tmp_path, "--data")["train"])
+
+    assert [message["content"] for message in row["messages"]] == ["who", "me"]
+
+
 ROW = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Mira."}]}
 
 

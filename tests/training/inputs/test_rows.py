@@ -1,15 +1,20 @@
-"""Files of rows: their splits, the longest row, and a hash of their content."""
+"""Files of rows: their splits, their values, the longest row, and a hash of their content."""
 
+import datetime
+import decimal
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from datasets import Dataset
 
 from notewriter.ground.errors import UserError
-from notewriter.training.inputs import rows
+from notewriter.training.inputs import conversations, pairs, rows
 
 Pair = Callable[..., dict[str, Any]]
 
@@ -79,3 +84,96 @@ def test_a_row_is_named_by_its_line_its_item_or_its_number_in_parquet(tmp_path: 
     assert names("a.jsonl") == ["line 1", "line 3 (question q7)"]
     assert names("a.json") == ["item 1", "item 2 (question q7)"]
     assert names("a.parquet") == ["row 0 (counted from 0)", "row 1 (question q7)"]
+
+
+def calling(**arguments: Any) -> dict[str, Any]:
+    """A conversation with a call of a tool with these arguments."""
+    call = {"type": "function", "function": {"name": "find", "arguments": arguments}}
+    return {
+        "messages": [
+            {"role": "user", "content": "Where is the mill?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
+    }
+
+
+def arguments_of(path: Path) -> list[dict[str, Any]]:
+    return [row["messages"][1]["tool_calls"][0]["function"]["arguments"] for row in conversations.read(path)]
+
+
+NUMBERS = {"latitude": 52.370215678912345, "least": 1e-12, "id": 2**70, "none": None, "text": "1.50"}
+
+
+def test_numbers_are_kept_as_they_are_written(tmp_path: Path) -> None:
+    """`datasets` would round them in a column of its own type of JSON."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(calling(**NUMBERS) | {"tools": [NUMBERS], "chat_template_kwargs": NUMBERS}))
+
+    (row,) = conversations.read(path)
+
+    assert arguments_of(path) == [NUMBERS]
+    assert row["tools"] == [NUMBERS]
+    assert row["variables"] == {name: value for name, value in NUMBERS.items() if value is not None}
+
+
+def test_numbers_of_a_pair_are_kept_as_they_are_written(tmp_path: Path) -> None:
+    asked, called = calling(**NUMBERS)["messages"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": [asked], "chosen": [called], "rejected": "There.", "tools": [NUMBERS]}))
+
+    (pair,) = pairs.read(path)
+
+    assert (pair["chosen"][0]["tool_calls"][0]["function"]["arguments"], pair["tools"]) == (NUMBERS, [NUMBERS])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (datetime.datetime(2026, 1, 2), "a datetime; write it as text"),
+        (datetime.date(2026, 1, 2), "a date; write it as text"),
+        (datetime.timedelta(1), "a timedelta; write it as text"),
+        (b"mill", "a bytes; write it as text"),
+        (decimal.Decimal("1.50"), "a Decimal; write it as text"),
+        (math.nan, "NaN or Infinity, which is no number in JSON; write it as text"),
+        (math.inf, "NaN or Infinity, which is no number in JSON; write it as text"),
+    ],
+)
+def test_a_value_that_json_has_no_form_for_is_refused(tmp_path: Path, value: Any, kind: str) -> None:
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(pa.Table.from_pylist([calling(what="mill"), calling(what=None, value=value)]), path)
+    with pytest.raises(
+        UserError, match=rf"rows\.parquet: row 1 \(counted from 0\): holds {kind}; fix or remove the row"
+    ):
+        conversations.read(path)
+
+
+def test_a_date_in_a_column_that_names_the_stage_is_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(pa.Table.from_pylist([calling(what="mill") | {"stage": datetime.date(2026, 1, 2)}]), path)
+    assert conversations.read(path)["stage"][0] == "2026-01-02"
+
+
+def test_arguments_have_no_content_of_another_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(pa.Table.from_pylist([calling(content="a note"), calling(what="mill")]), path)
+    assert arguments_of(path) == [{"content": "a note"}, {"what": "mill"}]
+    # A message keeps its own, which templates ask for.
+    assert [row["messages"][1]["content"] for row in conversations.read(path)] == [None, None]
+
+
+def map_of(arguments: list[tuple[str, str]], path: Path) -> Path:
+    """A file whose column `tools` is a list of Arrow's maps."""
+    asked = pa.array([[{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "There."}]])
+    maps = pa.array([[arguments]], pa.list_(pa.map_(pa.string(), pa.string())))
+    pa.parquet.write_table(pa.table({"messages": asked, "tools": maps}), path)
+    return path
+
+
+def test_a_map_of_parquet_is_an_object(tmp_path: Path) -> None:
+    (row,) = conversations.read(map_of([("name", "find"), ("for", "mills")], tmp_path / "rows.parquet"))
+    assert row["tools"] == [{"name": "find", "for": "mills"}]
+
+
+def test_a_map_with_a_key_twice_is_an_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"rows\.parquet: rows 0 to 0 are damaged .*duplicate key"):
+        conversations.read(map_of([("name", "find"), ("name", "seek")], tmp_path / "rows.parquet"))
