@@ -68,7 +68,7 @@ NAMES = {
 """Ids and classes of elements that are no part of the text."""
 
 FRAME = {"footer", "footer-text", "page-header"}
-"""Names of these that in a table are of its rows and cells, such as the one of the sums."""
+"""Those of `NAMES` that rows and cells of a table may have, such as the row of sums."""
 
 TABLE_PARTS = {"thead", "tbody", "tfoot", "tr", "th", "td"}
 

@@ -32,6 +32,7 @@ WIDE = {"F32": torch.float32, "F64": torch.float64}
 """The types of more than two bytes, as safetensors names them."""
 
 TYPES = WIDE | {"BF16": torch.bfloat16, "F16": torch.float16}
+"""The types in which whole models are stored, as safetensors names them."""
 
 
 def check_base(training: TrainingArguments, model: ModelConfig) -> str:
