@@ -516,9 +516,6 @@ def check(arguments: SharedArguments, training: Configuration, model: ModelConfi
         UserError: it cannot.
     """
     check_devices(training)
-    if isinstance(model.lora_target_modules, str) and model.lora_target_modules.isidentifier():
-        # TRL makes a text of a list of one, which PEFT takes as a regular expression of whole names.
-        model.lora_target_modules = [model.lora_target_modules]
     if model.lora_modules_to_save and model.dtype in {"bfloat16", "float16"}:
         logger.warning(
             "lora_modules_to_save: %s are trained in %s, in which small steps are lost; give --dtype float32, and the "

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from notewriter.ground.errors import UserError
-from notewriter.training import dpo, sft
+from notewriter.training import dpo, preflight, sft
 from notewriter.training.options import check_apart
 
 Options = Callable[..., list[str]]
@@ -151,7 +151,7 @@ def test_8_bit_adam_trains(options: Options, tmp_path: Path) -> None:
     assert trained(tmp_path / "run")["hyperparameters"]["optim"] == "adamw_bnb_8bit"
 
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -182,5 +182,7 @@ def test_models_that_read_on_into_the_next_conversation_are_not_packed(
 
 def test_one_layer_by_name_is_adapted(options: Options, tmp_path: Path) -> None:
     """TRL makes a text of it, which PEFT takes for a pattern of whole names."""
-    dpo.main(options(use_peft=True, lora_r=4, lora_target_modules="q_proj"))
+    named = {"use_peft": True, "lora_r": 4, "lora_target_modules": "q_proj"}
+    preflight.main(options(**named))
+    dpo.main(options(**named))
     assert json.loads((tmp_path / "run/adapter_config.json").read_text())["target_modules"] == ["q_proj"]

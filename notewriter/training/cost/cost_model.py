@@ -64,7 +64,7 @@ from transformers import (
     AutoModelForImageTextToText,
     PreTrainedModel,
 )
-from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig, get_peft_config
+from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground import config
 from notewriter.ground.config import choose
@@ -72,7 +72,7 @@ from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, UTILIZATION, passes, peak_tflops, per_token
 from notewriter.training.inputs import rows
-from notewriter.training.model.adapters import adapting
+from notewriter.training.model.adapters import adapting, settings_of
 from notewriter.training.options import BITSANDBYTES, Configuration, optimizer_of, recomputes_by_need
 from notewriter.training.run.losses import is_reference_free
 
@@ -192,7 +192,7 @@ def shape_of(model: ModelConfig) -> Shape:
     head = network.get_output_embeddings()
     layers = [each for each in network.modules() if isinstance(each, torch.nn.Linear) and each is not head]
     linear = sum(each.weight.numel() for each in layers)
-    peft = get_peft_config(model)
+    peft = settings_of(model)
     with adapting():
         trained = network if peft is None else get_peft_model(network, peft, low_cpu_mem_usage=True)
     heads = text.num_attention_heads

@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from transformers import AutoTokenizer, PreTrainedModel, TrainingArguments
+from trl import ModelConfig, get_peft_config
 
 from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_record
 from notewriter.ground import jsonl
@@ -68,6 +69,17 @@ def _is_merged(adapter: Path, folder: Path) -> bool:
     except UserError as error:
         raise UserError(f"{error}; or remove {folder}, and the adapter is merged again") from error
     return True
+
+
+def settings_of(model: ModelConfig) -> Any:
+    """PEFT's settings of the adapter to train; None where all weights are trained.
+
+    TRL makes a text of a list of one name, which PEFT takes for a pattern of whole names. It stays a name here.
+    """
+    settings: Any = get_peft_config(model)
+    if settings is not None and isinstance(names := settings.target_modules, str) and names.isidentifier():
+        settings.target_modules = {names}
+    return settings
 
 
 def leave_casts_out(model: torch.nn.Module, accelerator: Accelerator) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
-from trl import KTOTrainer, ModelConfig, SFTTrainer, get_peft_config, get_quantization_config
+from trl import KTOTrainer, ModelConfig, SFTTrainer, get_quantization_config
 
 from notewriter.ground.errors import UserError, writing
 from notewriter.training.cost import cost_model
@@ -90,7 +90,7 @@ def build(
             train_dataset=datasets["train"].select_columns(columns),
             eval_dataset=datasets["dev"].select_columns(columns) if training.eval_strategy != "no" else None,
             processing_class=tokenizer,
-            peft_config=get_peft_config(model),
+            peft_config=adapters.settings_of(model),
             quantization_config=get_quantization_config(model),
             **options,
         )

@@ -28,7 +28,7 @@ def submit(tmp_path: Path) -> Job:
         "scancel": 'echo "scancel $*" >> calls; touch signalled',
     }
 
-    def run(srun: str, *options: str) -> subprocess.Popen[str]:
+    def run(srun: str, *options: str, restarts: int = 0) -> subprocess.Popen[str]:
         for name, text in (commands | {"srun": srun}).items():
             file = tmp_path / "bin" / name
             file.parent.mkdir(exist_ok=True)
@@ -37,6 +37,7 @@ def submit(tmp_path: Path) -> Job:
         environment = {
             "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
             "SLURM_JOB_ID": "7",
+            "SLURM_RESTART_COUNT": str(restarts),
             "SLURM_NNODES": "1",
             "SLURM_JOB_NODELIST": "n1",
             "CLUSTER_ENV": str(tmp_path / "cluster.env"),
@@ -92,9 +93,13 @@ def test_a_job_that_leaves_no_new_checkpoint_goes_round_three_times_and_ends(sub
     assert (tmp_path / "calls").read_text().count("scontrol requeue 7") == 5
 
 
-def test_a_preemption_of_which_only_the_ranks_are_told_requeues_the_job(submit: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_preemption_of_which_only_the_ranks_are_told_requeues_the_job(
+    restarts: int, submit: Job, tmp_path: Path
+) -> None:
+    """However soon after its start, and often: its time is not up."""
     # srun ends the node that is last to stop, and reports its code.
-    job = submit("touch runs/logs/7/0/stopped; exit 143")
+    job = submit(f"touch runs/logs/7/{restarts}/stopped; exit 143", restarts=restarts)
 
     output, _ = job.communicate(timeout=20)
     assert "scontrol requeue 7" in (tmp_path / "calls").read_text(), output
