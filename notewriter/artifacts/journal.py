@@ -4,12 +4,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Question
 
 logger = logging.getLogger(__name__)
@@ -19,12 +20,10 @@ logger = logging.getLogger(__name__)
 class ResumeArguments:
     """The options for resuming an earlier run."""
 
-    retry_errors: bool = field(
-        default=False,
-        metadata={
-            "help": "repeat the questions that ended in an error, such as a prompt that the endpoint refused; all "
-            "others are kept, and completed calls are answered from the cache"
-        },
+    retry_errors: bool = option(
+        False,
+        "repeat the questions that ended in an error, such as a prompt that the endpoint refused; all "
+        "others are kept, and completed calls are answered from the cache",
     )
 
 

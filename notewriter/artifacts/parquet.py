@@ -1,4 +1,4 @@
-"""Reading and writing Parquet files in batches, so that a dataset never has to fit into memory."""
+"""Reading and writing Parquet files in batches, so that a dataset never has to fit into memory; reading Arrow's too."""
 
 import json
 import os
@@ -113,12 +113,10 @@ def read_rows(
     with opened(path) as file:
         if missing := [column for column in required if column not in file.schema_arrow.names]:
             raise UserError(f"{path}: lacks the column(s) {', '.join(missing)}; give a file of the right kind")
-        decoders = {each.name: decode for each in file.schema_arrow if (decode := _decoder(each.type))}
         first = 0
         try:
             for rows in file.iter_batches(batch, columns=columns, use_threads=False):
-                for row in rows.to_pylist(maps_as_pydicts="strict"):
-                    yield row | {name: decode(row[name]) for name, decode in decoders.items() if name in row}
+                yield from _values(rows)
                 first += len(rows)
         # A KeyError is a map with a key twice.
         except (*_UNREADABLE, KeyError) as error:
@@ -126,6 +124,38 @@ def read_rows(
             raise UserError(
                 f"{path}: rows {first} to {last} are damaged ({one_line(error)}); write or download it again"
             ) from error
+
+
+def read_arrow(path: Path) -> Iterator[dict[str, Any]]:
+    """Stream the rows of an Arrow file, with values as `read_rows` has them.
+
+    It is one that can be read at any place, such as Feather's, or a stream, as `datasets` writes it.
+
+    Raises:
+        UserError: the file is neither, or is damaged.
+    """
+    try:
+        with pa.OSFile(str(path)) as source:
+            try:
+                file = pa.ipc.open_file(source)
+                batches = map(file.get_batch, range(file.num_record_batches))
+            except pa.ArrowInvalid:
+                source.seek(0)
+                batches = pa.ipc.open_stream(source)
+            for rows in batches:
+                for first in range(0, len(rows), BATCH):
+                    yield from _values(rows.slice(first, BATCH))
+    # A KeyError is a map with a key twice.
+    except (*_UNREADABLE, KeyError) as error:
+        raise UserError(
+            f"{path}: is not a readable Arrow file ({one_line(error)}); write or download it again"
+        ) from error
+
+
+def _values(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    decoders = {each.name: decode for each in rows.schema if (decode := _decoder(each.type))}
+    for row in rows.to_pylist(maps_as_pydicts="strict"):
+        yield row | {name: decode(row[name]) for name, decode in decoders.items()}
 
 
 def _decoder(kind: pa.DataType) -> Callable[[Any], Any] | None:
@@ -163,6 +193,12 @@ def read_schema(path: Path) -> pa.Schema:
     """
     with opened(path) as file:
         return file.schema_arrow
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet does, whatever its name is."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
 
 
 @contextmanager

@@ -20,8 +20,10 @@ UNENCODABLE = "backslashreplace"
 """Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
 
 
-def open_text(path: str | Path) -> TextIO:
+def open_text(path: str | Path, newline: str | None = None) -> TextIO:
     """A text file, open for reading without a byte order mark; it may be compressed with gzip.
+
+    `newline` is that of Python's `open`: an empty text leaves line breaks as they are.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device.
@@ -30,7 +32,8 @@ def open_text(path: str | Path) -> TextIO:
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
     with open(path, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
-    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig")) if is_gzip else open(path, encoding="utf-8-sig")
+    opened = gzip.open if is_gzip else open
+    return cast(TextIO, opened(path, "rt", encoding="utf-8-sig", newline=newline))
 
 
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -41,7 +44,7 @@ def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict
     Raises:
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
-    for number, line in _lines(path):
+    for number, line in lines(path):
         if line.strip() and not (journal and not line.endswith("\n")):
             yield number, parse(line, f"{path}:{number}")
 
@@ -54,12 +57,16 @@ def records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         UserError: as `read`, or an item of the list is not an object.
     """
-    lines = _lines(path)
-    first = next(((number, line) for number, line in lines if line.strip()), None)
+    numbered = lines(path)
+    first = next(((number, line) for number, line in numbered if line.strip()), None)
+    if first is not None and first[1].strip() == "{":
+        raise UserError(
+            f"{path}:{first[0]}: begins an object of several lines; write one JSON object per line, or a list"
+        )
     if first is None or not first[1].lstrip().startswith("["):
         yield from ((f"line {number}", record) for number, record in read(path))
         return
-    text = "".join(line for _, line in itertools.chain([first], lines))
+    text = "".join(line for _, line in itertools.chain([first], numbered))
     items = _value(text, lambda line: f"{path}:{first[0] - 1 + line}")
     for number, item in enumerate(items, start=1):
         if not isinstance(item, dict):
@@ -68,10 +75,14 @@ def records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"item {number}", item
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, from 1."""
+def lines(path: str | Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers, from 1 (`open_text`).
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     try:
-        file = open_text(path)
+        file = open_text(path, newline)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     with file:

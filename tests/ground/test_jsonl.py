@@ -191,3 +191,11 @@ def test_of_a_journal_a_last_line_that_was_cut_is_passed_over_and_stays(tmp_path
     assert path.read_text() == '{"a": 1}\n{"a": 2'
     with pytest.raises(UserError, match=r"a\.jsonl:2: is not JSON"):
         list(jsonl.read(path))
+
+
+def test_an_object_of_several_lines_is_told_how_to_be_written(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"a": 1}]}, indent=1))
+    with pytest.raises(
+        UserError, match=r"a\.json:1: begins an object of several lines; write one JSON object per line"
+    ):
+        list(jsonl.records(tmp_path / "a.json"))

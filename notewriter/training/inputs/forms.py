@@ -13,6 +13,7 @@ from typing import Any
 from notewriter.artifacts.chains import Conversation
 from notewriter.artifacts.pairs import SCORES, SIDES, Pair
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.text import texts_in
 
 Message = Mapping[str, Any]
 Row = dict[str, Any]
@@ -28,17 +29,21 @@ SCORES_OF_OTHERS = (
 )
 """Other programs' names of the scores of the two sides."""
 
-WEIGHTS = ("weight", "loss_weight", "train", "training", "trainable", "loss")
+WEIGHTS = ("weight", "loss_weight", "loss_scale", "train", "training", "trainable", "loss")
 """Keys of a message that say whether it is trained: 1 and true, or 0 and false."""
 
 WEIGHTS_OF_ROWS = ("weight", "loss_weight", "sample_weight")
 """Columns of a row with the same meaning."""
+
+NUMBERS = frozenset(("label", *SCORES, *(name for names in SCORES_OF_OTHERS for name in names), *WEIGHTS_OF_ROWS))
+"""Columns of numbers or truth values, which a table has as texts."""
 
 NOT_TEXT = ("image", "images", "video", "videos", "audio", "audios")
 """Columns of a row, and keys of a message, for content other than text."""
 
 OTHER_NAMES = {
     "functions": "rename it to tools, a list of their descriptions",
+    "kto_tag": "rename it to label",
     "function_call": "write it as tool_calls, a list of calls",
     "history": "put its turns into the prompt, as messages",
     "train_detail": "leave it out, or make each part that is trained a message of its own",
@@ -49,15 +54,15 @@ OTHER_NAMES = {
 }
 """Columns and keys that set the trained tokens or their context in another form -> the remedy."""
 
-BESIDE = ("input", "context")
-"""Columns with the context of a prompt, in the form of Alpaca and Dolly."""
+BESIDE = ("input", "context", "contexts", "documents", "docs", "passages", "paragraphs", "ctxs")
+"""Columns with the context of a prompt: a text, as in Alpaca and Dolly, or texts or objects of passages."""
 
 CALLED = {
     "prompt": ("instruction", "question", "query", "problem", "input", "trajectory", "post", "context"),
     "completion": ("output", "response", "answer", "solution", "generation", "summary"),
     "messages": ("conversation", "dialogue", "dialog", "turns", "chat", "items"),
-    "chosen": ("chosen_response", "response_chosen", "accepted", "preferred", "win"),
-    "rejected": ("rejected_response", "response_rejected", "dispreferred", "lose"),
+    "chosen": ("chosen_response", "response_chosen", "preferred_output", "accepted", "preferred", "win"),
+    "rejected": ("rejected_response", "response_rejected", "non_preferred_output", "dispreferred", "lose"),
 }
 """Other programs' names of a column; one of two must be renamed."""
 
@@ -66,7 +71,7 @@ OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names 
 USED = (*OURS, *OF_OTHERS, *SYSTEM, *WEIGHTS_OF_ROWS, *NOT_TEXT, *OTHER_NAMES, *BESIDE)
 """The columns that are read; the others of a file stay on disk."""
 
-PROVENANCE = frozenset(Pair.__annotations__) | frozenset(Conversation.__annotations__) - {"messages"}
+PROVENANCE = frozenset((*Pair.__annotations__, *Conversation.__annotations__)) - {"prompt", *SIDES, "messages"}
 """The columns of provenance in our own data."""
 
 ROLES = frozenset(
@@ -98,7 +103,7 @@ def pair(row: Row, labelled: bool = False) -> Row:
     if labelled and row.get("chosen") is None and row.get("completion") is not None:
         used |= {"completion", "label"}
         prompt = _required(row, "prompt")
-        good, completion = _label(row), turns(row["completion"], "completion", "assistant")
+        good, completion = _label(row), _after(row, "completion")
         sides = {"chosen": completion if good else None, "rejected": None if good else completion}
     else:
         if missing := [side for side in SIDES if row.get(side) is None]:
@@ -108,18 +113,21 @@ def pair(row: Row, labelled: bool = False) -> Row:
     prompt = _with_system(row, prompt)
     if prompt[-1]["role"] in ("assistant", "system", "developer"):
         raise UserError(f"prompt ends with a message of the {prompt[-1]['role']}, not of the user")
-    for column, side in sides.items():
+    for name, side in sides.items():
+        column = "completion" if "completion" in used else name
         if side is not None and [message["role"] for message in side] != ["assistant"]:
             raise UserError(f"{column} is not one message of the assistant")
         if side is not None and UNTRAINED in side[0]:
             raise UserError(f"{column} is a message that is not to be trained; remove the row, or its weight")
         _check_words(side or (), column)
+    _check_beside(row, prompt, "chosen" if row.get("prompt") is None else "prompt")
     scores, names = _scores(row)
     return (
         {"prompt": _rendered(prompt), **{side: each and _rendered(each) for side, each in sides.items()}}
         | _given(row)
         | scores
-        | {"unread": _unread(row, used | set(names)), "remarks": _remarks(names, scores), "stage": row.get("stage")}
+        | {"unread": _unread(row, used | set(names)), "stage": row.get("stage")}
+        | {"remarks": _remarks(names, scores) + _repeating(prompt, [side for side in sides.values() if side])}
     )
 
 
@@ -144,9 +152,9 @@ def conversation(row: Row) -> Row:
             raise UserError(f"{whole} is not a list of messages")
     elif row.get("prompt") is not None and row.get("completion") is not None:
         used, first, last = {"prompt", "completion", "label"}, "prompt", "completion"
-        prompt, ending = _required(row, "prompt"), turns(row["completion"], "completion", "assistant")
+        prompt = _required(row, "prompt")
         label = row.get("label") is None or _label(row)
-        messages, trained_from = prompt + ending, len(prompt)
+        messages, trained_from = prompt + _after(row, "completion"), len(prompt)
     elif row.get("chosen") is not None and (row.get("prompt") is not None or row.get("rejected") is not None):
         used, last = {"prompt", "chosen", "rejected"}, "chosen"
         first = "chosen" if row.get("prompt") is None else "prompt"
@@ -165,12 +173,17 @@ def conversation(row: Row) -> Row:
     if not answers or answers == untrained:
         what = "message of the assistant" if not answers else "message of the assistant that is to be trained"
         raise UserError(f"{last} has no {what}, so there is nothing to train")
+    prompt, ending = messages[:trained_from], messages[trained_from:]
+    if prompt and ((prompt[-1]["role"], ending[0]["role"]) == ("user", "user") or _begins(ending, prompt)):
+        raise UserError(f"{last} repeats its prompt; give only the messages after it, or all of them as messages")
     _check_words((messages[number] for number in answers if number not in untrained), last)
+    _check_beside(row, messages[: trained_from or -1], first)
     return (
         {"messages": _rendered(messages), "trained_from": trained_from, "untrained": untrained, "label": label}
         | {"columns": [first, last]}
         | _given(row)
-        | {"unread": _unread(row, used), "remarks": [], "stage": row.get("stage") or row.get("dataset")}
+        | {"unread": _unread(row, used), "remarks": _repeating(prompt, [ending])}
+        | {"stage": row.get("stage") or row.get("dataset")}
     )
 
 
@@ -200,6 +213,13 @@ def turns(value: Any, column: str, role: str) -> list[Row]:
     if not isinstance(messages, list) or not messages:
         raise UserError(f"{column} is not a list of messages, but {_kind(value)}")
     return [_message(each, column) for each in messages]
+
+
+def _after(row: Row, column: str) -> list[Row]:
+    """The messages of a column after the prompt; the space after a dialogue's last mark is no part of a text."""
+    prompt, text = row["prompt"], row[column]
+    marked = isinstance(prompt, str) and isinstance(text, str) and _dialogue(prompt)
+    return turns(text.strip() if marked else text, column, "assistant")
 
 
 _WRITTEN_OUT = re.compile(
@@ -288,6 +308,8 @@ def _text_of(parts: list[Any], column: str) -> str:
             f"{column} has a message whose content is a list of {len(parts)} part(s); write it as one text "
             "(templates join parts in different ways), and leave out parts that are no text"
         )
+    if others := [key for key, value in parts[0].items() if key not in ("type", "text") and filled(value)]:
+        raise UserError(f"{column} has a message whose content has {others[0]} beside its text; write the text alone")
     return texts[0]
 
 
@@ -356,15 +378,23 @@ def _required(row: Row, column: str) -> list[Row]:
         raise UserError(f"has no {column}; {_there(row, column)}")
     if row[column] == "":
         raise UserError(f"has an empty {column}")
-    messages = turns(row[column], column, "user")
-    said = "\n".join(str(message["content"]) for message in messages)
+    return turns(row[column], column, "user")
+
+
+def _check_beside(row: Row, messages: Iterable[Row], column: str) -> None:
+    """Check that the model sees the context in other columns: the longest text of each of its passages.
+
+    Raises:
+        UserError: it does not; names the column.
+    """
+    said = "\n".join(str(message.get("content")) for message in messages)
     for name in BESIDE:
-        if isinstance(row.get(name), str) and row[name].strip() not in said:
+        passages = row[name] if isinstance(row.get(name), list) else [row.get(name)]
+        if any(max(texts_in(passage), key=len, default="").strip() not in said for passage in passages):
             raise UserError(
                 f"has the column {name} beside {column}, which the model would not see; put its text into {column}, or "
                 "remove it"
             )
-    return messages
 
 
 def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
@@ -374,7 +404,7 @@ def _apart(row: Row) -> tuple[list[Row], dict[str, list[Row]]]:
     if chosen[0]["role"] == "assistant" or rejected[0]["role"] == "assistant":
         if row.get("prompt") is None:
             raise UserError(f"has no prompt; {_pairs_have(row, 'prompt')}")
-        return _required(row, "prompt"), sides
+        return _required(row, "prompt"), {side: _after(row, side) for side in SIDES}
     shorter = min(len(chosen), len(rejected)) - 1
     place = next((number for number in range(shorter) if chosen[number] != rejected[number]), shorter)
     if place == 0:
@@ -438,6 +468,14 @@ def _remarks(names: Sequence[str], scores: Row) -> list[str]:
     if one is not None and one < other:
         remarks.append("rejected has the higher score in some rows, which are trained as named; min_margin drops them")
     return remarks
+
+
+def _repeating(prompt: Sequence[Row], sides: Iterable[Sequence[Row]]) -> list[str]:
+    """A remark on a prompt that all its completions begin with."""
+    asked = str(prompt[-1]["content"]).strip() if prompt else ""
+    if not asked or not all(str(side[0].get("content")).lstrip().startswith(asked) for side in sides):
+        return []
+    return ["completions begin with the text of their prompt in some rows, and are trained so; leave it out of them"]
 
 
 def _unread(row: Row, used: set[str]) -> list[str]:

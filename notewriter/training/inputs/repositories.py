@@ -14,13 +14,17 @@ import logging
 import os
 import re
 import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import datasets
 import huggingface_hub
 from accelerate import PartialState
 from datasets import Dataset, DatasetBuilder
+from datasets.data_files import FILES_TO_IGNORE, DataFilesDict, get_data_patterns
 from huggingface_hub.errors import LocalEntryNotFoundError
 from yaml import YAMLError
 
@@ -31,6 +35,7 @@ from notewriter.ground.text import texts_in
 from notewriter.ground.typed import shown
 from notewriter.ground.yaml_files import load_yaml
 from notewriter.models.checkpoint import is_hub_id
+from notewriter.training.inputs import tables
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +45,36 @@ CARDS = ("README.md", datasets.config.REPOYAML_FILENAME)
 FORMS = ("parquet", "json", "csv", "arrow")
 """The forms that are read, by the names that `datasets` gives them; JSON Lines are `json`."""
 
-JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$")
-"""The names of files of JSON that are read here."""
+NAMES = {"json": re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$"), "csv": re.compile(r"\.(csv|tsv)(\.gz)?$")}
+"""The names of files that are read here, by their form."""
 
 JSON_READING = {"field": None, "encoding": "utf-8", "encoding_errors": None}
 """A card's options for files of JSON, with their defaults; with other values `datasets` reads the files."""
 
+ROWS = re.compile(r"\.(parquet|jsonl|ndjson|csv|tsv|arrow|feather)(\.gz)?$")
+"""The names of files that hold rows and nothing else."""
+
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\b")
+"""The name of a part of a file, its number from 0, and the number of parts."""
+
 DEV = ("dev", "validation", "test")
 """Names of a split to evaluate on, in this order."""
+
+
+class _Splits(TypedDict):
+    splits: list[str]
+
+
+class _File(TypedDict):
+    filename: str
+
+
+class _State(TypedDict):
+    _data_files: list[_File]
+
+
+Reader = Callable[[Path], Iterator[tuple[str, dict[str, Any]]]]
+"""A function that yields the rows of a file, each with its place."""
 
 
 class Repository(NamedTuple):
@@ -95,10 +122,10 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
         folder = Path(named.source)
         if not folder.is_dir():
             folder = _folder(named.source, named.revision)
-        for file in CARDS:
-            _check_card(folder / file)
+        configured, saved = [file for file in CARDS if _check_card(folder / file)], _saved(folder)
         try:
-            builder = datasets.load_dataset_builder(str(folder), named.configuration)
+            source = {"path": "arrow", "data_files": saved} if saved else {"path": str(folder)}
+            builder = datasets.load_dataset_builder(**source, name=named.configuration)
             there = [str(split) for split in builder.config.data_files or ()]
         # Each file format has its own errors.
         except Exception as error:
@@ -106,7 +133,7 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
                 f"{name}: has no train.parquet, and `datasets` cannot read it ({one_line(error)[:300]}); give a "
                 "Parquet or JSON Lines file of it, or the folder that the data was written to"
             ) from error
-        _check_files(builder, folder)
+        _check_form(builder, folder)
         wanted = dict(zip(("train", "dev"), (named.splits or "train").split(","), strict=False))
         if dev and "dev" not in wanted:
             wanted["dev"] = next((split for split in DEV if split in there), DEV[0])
@@ -115,17 +142,45 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
                 f"{name}: has no split {absent[0]}, but {', '.join(there)}; name what to train and to evaluate on as "
                 f"{named.source}:SPLIT,SPLIT" + (", or give --eval_strategy no" if dev else "")
             )
+        files = {split: _files(builder, split) for split in there}
+        _check_whole({split: files[split] for split in wanted.values()})
+        if not configured and not saved:
+            _check_left_out(folder, wanted.values(), files)
         return {split: _as_file(builder, here, folder, named.source) for split, here in wanted.items()}
 
 
-def _check_card(card: Path) -> None:
-    """Check the card of a repository: its YAML is bounded, and the files that it names are the repository's own.
+def _saved(folder: Path) -> dict[str, list[str]]:
+    """The files of each split of what `save_to_disk` has written; of another folder none.
+
+    What `map` and an earlier `save_to_disk` left beside them is no part of it.
+
+    Raises:
+        UserError: its lists of files are damaged.
+    """
+    remedy = "save the dataset again"
+    if (folder / datasets.config.DATASETDICT_JSON_FILENAME).is_file():
+        listed = jsonl.read_object(folder / datasets.config.DATASETDICT_JSON_FILENAME, _Splits, remedy)["splits"]
+        places = {split: folder / split for split in listed}
+    else:
+        places = {"train": folder} if (folder / datasets.config.DATASET_STATE_JSON_FILENAME).is_file() else {}
+    states = {
+        split: jsonl.read_object(place / datasets.config.DATASET_STATE_JSON_FILENAME, _State, remedy)
+        for split, place in places.items()
+    }
+    return {
+        split: [str(places[split] / file["filename"]) for file in state["_data_files"]]
+        for split, state in states.items()
+    }
+
+
+def _check_card(card: Path) -> bool:
+    """Whether the card of a repository has configurations; its YAML is bounded, and the files in it are its own.
 
     Raises:
         UserError: its YAML cannot be read, or names an address or a file elsewhere.
     """
     if not card.is_file():
-        return
+        return False
     try:
         text = card.read_text(encoding="utf-8")
         matter = re.match(r"\s*---\r?\n(.*?)\r?\n---", text, re.DOTALL) if card.suffix == ".md" else None
@@ -148,9 +203,10 @@ def _check_card(card: Path) -> None:
                     f"{card}: configs: {key}: {shown(pattern)} lies outside the repository, whose card may only name "
                     "files of its own; copy the file into the folder, or give it itself"
                 )
+    return bool(configurations)
 
 
-def _check_files(builder: DatasetBuilder, folder: Path) -> None:
+def _check_form(builder: DatasetBuilder, folder: Path) -> None:
     """Check the files that `datasets` would read: the repository's own, in a form that holds rows and nothing else.
 
     Raises:
@@ -168,6 +224,57 @@ def _check_files(builder: DatasetBuilder, folder: Path) -> None:
         path = Path(file).resolve()
         if "://" in file or not any(path.is_relative_to(each) for each in allowed):
             raise UserError(f"{file}: leads to {path}, outside {folder}; copy the file into the folder")
+
+
+def _files(builder: DatasetBuilder, split: str) -> list[Path]:
+    return [Path(file) for name, files in (builder.config.data_files or {}).items() if name == split for file in files]
+
+
+def _check_whole(splits: Mapping[str, list[Path]]) -> None:
+    """Check that splits have each file once, and all parts of a file that was divided.
+
+    Raises:
+        UserError: a file is in two splits or in one twice, by its name or a card, or a part is not there.
+    """
+    counts = Counter(file for files in splits.values() for file in files)
+    if left := next((file for file in counts if re.fullmatch(r"cache-\w+\.arrow", file.name)), None):
+        raise UserError(f"{left}: is what `map` of `datasets` left beside the data; remove it, or give {left.parent}")
+    for file, count in counts.items():
+        if count > 1:
+            raise UserError(f"{file}: is {count} times in {' and '.join(splits)}; rename it, or correct the card")
+    shards: dict[tuple[Path, str, int], set[int]] = {}
+    for file in counts:
+        if part := SHARD.match(file.name):
+            shards.setdefault((file.parent, part[1], int(part[3])), set()).add(int(part[2]))
+    for (folder, name, whole), numbers in shards.items():
+        if len(numbers) < whole:
+            raise UserError(f"{folder}: has {len(numbers)} of the {whole} parts of {name}; copy or download the others")
+
+
+def _check_left_out(folder: Path, wanted: Collection[str], read: Mapping[str, list[Path]]) -> None:
+    """Check that no file of the wanted splits has another form, of which `datasets` reads one; log files of no split.
+
+    Raises:
+        UserError: a file of a wanted split would be left out.
+    """
+    base = folder.resolve().as_posix()
+    every = DataFilesDict.from_patterns(get_data_patterns(base), base_path=base)
+    for split in wanted:
+        left = sorted({Path(file) for file in every.get(split, ())} - set(read[split]))
+        if names := [str(file.relative_to(base)) for file in left if ROWS.search(file.name)]:
+            raise UserError(
+                f"{folder}: {split} has files of several forms, and {shown(names[0])} would be left out; write them in "
+                "one form, or move those that are not to be read"
+            )
+    splits = {Path(file) for files in every.values() for file in files}
+    places = [file.relative_to(base) for file in Path(base).rglob("*") if file not in splits and file.is_file()]
+    if others := sorted(str(place) for place in places if _may_hold_rows(place)):
+        logger.info("%s: not read, since `datasets` finds no split for them: %s", folder, ", ".join(others))
+
+
+def _may_hold_rows(place: Path) -> bool:
+    hidden = any(part.startswith((".", "__")) for part in place.parts)
+    return not hidden and place.name not in FILES_TO_IGNORE and bool(ROWS.search(place.name) or place.suffix == ".json")
 
 
 def _form(builder: DatasetBuilder) -> str:
@@ -192,30 +299,45 @@ def _folder(source: str, revision: str | None) -> Path:
 
 def _as_file(builder: DatasetBuilder, split: str, folder: Path, source: str) -> Path:
     """A split as one file beside what `datasets` has in its cache; its name is the stage of its rows."""
-    parts = [Path(file) for name, files in (builder.config.data_files or {}).items() if name == split for file in files]
-    lines = _is_plain_json(builder, parts)
-    file = Path(builder.cache_dir) / f"{Path(source).name}.{split}.{'jsonl' if lines else 'parquet'}"
+    parts = _files(builder, split)
+    records = _reader(builder, parts, folder)
+    file = Path(builder.cache_dir) / f"{Path(source).name}.{split}.{'jsonl' if records else 'parquet'}"
     if not file.is_file():
-        partial = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
+        unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}.partial")
         try:
-            if lines:
-                jsonl.write(partial, (record for part in parts for _, record in jsonl.records(part)))
+            if records:
+                jsonl.write(unfinished, (record for part in parts for _, record in records(part)))
             else:
                 builder.download_and_prepare()
-                cast(Dataset, builder.as_dataset(split)).to_parquet(str(partial))
-            os.replace(partial, file)
+                cast(Dataset, builder.as_dataset(split)).to_parquet(str(unfinished))
+            os.replace(unfinished, file)
         except (datasets.exceptions.DatasetsError, ValueError) as error:
             reason = one_line(error.__cause__ or error)[:300]
             raise UserError(f"{folder}: `datasets` cannot read its files ({reason}); fix or remove the file") from error
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     return file
 
 
-def _is_plain_json(builder: DatasetBuilder, files: list[Path]) -> bool:
-    """Whether the files are JSON as it is read here, where a text stays a text.
+def _reader(builder: DatasetBuilder, files: list[Path], folder: Path) -> Reader | None:
+    """The reader of files in which a text stays a text; None for those that `datasets` reads.
 
-    `datasets` reads the texts of a column with values of several kinds as JSON: '12' becomes a number.
+    `datasets` reads the texts of a column of JSON with values of several kinds as JSON, and the cells of CSV as values:
+    '007' becomes a number, 'None' nothing.
+
+    Raises:
+        UserError: the card has options for CSV that are not read here, or a file of CSV is compressed otherwise.
     """
-    other = [getattr(builder.config, name, default) != default for name, default in JSON_READING.items()]
-    return _form(builder) == "json" and not any(other) and all(JSON_NAME.search(file.name) for file in files)
+    form, config = _form(builder), cast(Any, builder.config)
+    named = form in NAMES and all(NAMES[form].search(file.name) for file in files)
+    if form == "json" and named and all(getattr(config, name, other) == other for name, other in JSON_READING.items()):
+        return jsonl.records
+    if form != "csv":
+        return None
+    settings, usual = (each.pd_read_csv_kwargs for each in (config, type(config)(sep=config.sep)))
+    if settings != usual or len(str(config.sep)) != 1 or not named:
+        raise UserError(
+            f"{folder}: tables of a repository are read if their names end in .csv, .tsv or those and .gz, and their "
+            "card has no option of CSV but sep, one character; convert them to JSON Lines"
+        )
+    return partial(tables.records, delimiter=config.sep)

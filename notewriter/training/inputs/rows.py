@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import json
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,12 @@ from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 from notewriter.artifacts import run_record
-from notewriter.artifacts.parquet import opened, read_rows
+from notewriter.artifacts.parquet import is_parquet, opened, read_arrow, read_rows
 from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates, forms, repositories, written
+from notewriter.training.inputs import chat_templates, forms, repositories, tables, written
 from notewriter.training.inputs.forms import Row
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,14 @@ RENDERED = ("messages", "prompt", "chosen", "rejected", *GIVEN)
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
 """The columns of remarks that are printed once a file: on columns that are not read, and on the reading of others."""
 
-JSON = (".jsonl", ".json")
+FORMS = {
+    ".parquet": "Parquet",
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "JSON"),
+    ".csv": ",",
+    ".tsv": "\t",
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "Arrow"),
+}
+"""The ending of a file -> its form; of a table the character between cells."""
 
 IGNORED = -100
 """The label of a token that is not trained."""
@@ -58,12 +66,10 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
     change in an error's remedy; with `dev` the run evaluates and needs that split.
 
     Raises:
-        UserError: no such folder, file or repository, or a split is missing.
+        UserError: no such folder, file or repository, a split is missing, or is in several files beside `train`.
     """
     path, name = Path(path), str(path)
-    # Of both kinds of a split, Parquet is taken.
-    places = [(split, path / f"{split}{suffix}") for split in ("train", "dev") for suffix in (".jsonl", ".parquet")]
-    files = {"train": path} if path.is_file() else {split: file for split, file in places if file.is_file()}
+    files = {"train": path} if path.is_file() else _of_folder(path, option)
     if "train" not in files:
         if any((path / name).is_file() for name in (run_record.NAME, run_record.ESTIMATE)):
             raise UserError(
@@ -82,6 +88,36 @@ def find_splits(path: str | Path, option: str, *, dev: bool = False) -> dict[str
             f"{path}: {what} to evaluate on; give {option} a folder with train and dev, or give --eval_strategy no"
         )
     return files
+
+
+def _of_folder(folder: Path, option: str) -> dict[str, Path]:
+    """The files `train` and `dev` of a folder that are Parquet or JSON Lines, each the only one of its split.
+
+    Raises:
+        UserError: there is a further file of a split, such as train_2.jsonl.
+    """
+    files: dict[str, Path] = {}
+    for split in ("train", "dev"):
+        there = [file for file in sorted(folder.glob(f"{split}*")) if _is_of(file, split)]
+        whole = next((file for file in there if file.name in (f"{split}.parquet", f"{split}.jsonl")), None)
+        if whole and len(there) > 1:
+            names = ", ".join(file.name for file in there)
+            raise UserError(
+                f"{folder}: has several files of {split}: {names}; join them, move the others elsewhere, or give "
+                f"{option} {folder}:train, which reads the folder as `datasets` does"
+            )
+        if whole:
+            files[split] = whole
+    return files
+
+
+def _is_of(file: Path, split: str) -> bool:
+    """Whether a file or folder has rows of a split by its name; JSON whose name only begins so may be settings."""
+    if file.is_dir():
+        return file.name == split
+    rest = _uncompressed(file).stem.removeprefix(split)
+    continued = re.match(r"[-._ 0-9]", rest) is not None and _ending(file) != ".json"
+    return _ending(file) in FORMS and (not rest or continued)
 
 
 def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
@@ -106,16 +142,17 @@ def columns(path: Path) -> list[str]:
 
 
 def read(path: Path) -> Iterator[Row]:
-    """The rows of a Parquet or JSON Lines file, or of a JSON list, with their names in errors as `row`.
+    """The rows of a file in one of `FORMS`, with their names in errors as `row`.
 
-    That is `line 5`, `item 5` of a list, or `row 4` of Parquet, counted from 0 as its tools do; with its question, if
-    it has one. The rows have the columns of `forms.USED`; other columns with a value are named in `unread`.
+    That is `line 5`, `item 5` of a list, or `row 4` of Parquet and Arrow, counted from 0 as its tools do; with its
+    question, if it has one. The rows have the columns of `forms.USED`; other columns with a value are named in
+    `unread`.
 
     Raises:
-        UserError: the file cannot be read, or has no rows.
+        UserError: the file has another form, cannot be read, or has no rows.
     """
     name = None
-    for name, row in _of_json(path) if _uncompressed(path).suffix in JSON else _of_parquet(path):
+    for name, row in _rows_of(path):
         question = row.get("question_id")
         told = f"question {question}" if question else "counted from 0" if name.startswith("row") else ""
         yield row | {"row": f"{name} ({told})" if told else name}
@@ -124,11 +161,30 @@ def read(path: Path) -> Iterator[Row]:
 
 
 def _uncompressed(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".gz"))
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
-def _of_json(path: Path) -> Iterator[tuple[str, Row]]:
-    for place, record in jsonl.records(path):
+def _ending(path: Path) -> str:
+    return _uncompressed(path).suffix.lower()
+
+
+def _rows_of(path: Path) -> Iterator[tuple[str, Row]]:
+    form = FORMS.get(_ending(path), "Parquet" if is_parquet(path) else None)
+    if form is None:
+        raise UserError(
+            f"{path}: training reads files that end in {', '.join(FORMS)} (texts also in .gz); convert this one, or "
+            "rename it if it has one of these forms"
+        )
+    if form == "Parquet":
+        return _of_parquet(path)
+    if form == "Arrow":
+        rows = enumerate(read_arrow(path))
+        return _of_records((f"row {number}", {name: _present(row[name]) for name in row}) for number, row in rows)
+    return _of_records(jsonl.records(path) if form == "JSON" else tables.records(path, form))
+
+
+def _of_records(records: Iterable[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
+    for place, record in records:
         unread = [name for name, value in record.items() if name not in forms.USED and forms.filled(value)]
         yield place, {name: record[name] for name in forms.USED if name in record} | {"unread": unread}
 
@@ -158,13 +214,15 @@ def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *o
     """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
 
     The columns of `RENDERED` are kept as JSON; who reads them gets the values. The key of the rows is the file's
-    content, its name (a stage), the options and the code.
+    content, its name (a stage and a form), the options and the code.
 
     Raises:
         UserError: as `made`.
     """
-    code = [inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], forms)]
-    key = Hasher.hash([file_digest(path), path.stem, options, code])
+    code = [
+        inspect.getsource(module) for module in (sys.modules[made.__module__], sys.modules[__name__], forms, tables)
+    ]
+    key = Hasher.hash([file_digest(path), path.name, options, code])
     try:
         dataset: Dataset = Dataset.from_generator(lambda: map(_kept, made()), features=features, fingerprint=key)
     except DatasetGenerationError as error:

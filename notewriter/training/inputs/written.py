@@ -12,6 +12,12 @@ from notewriter.models import chat_template
 from notewriter.training.inputs import chat_templates
 from notewriter.training.inputs.forms import WORDS, Message
 
+REMEDIES = {
+    **dict.fromkeys(WORDS, "put it into the content in the form that the model is to write"),
+    "tools": "give them in the column tools",
+}
+"""Keys of a message that a template has to write -> the remedy if it does not."""
+
 SYSTEM = {"role": "system", "content": "the"}
 
 
@@ -71,11 +77,13 @@ def check(
         raise UserError("tools: the model's chat template does not write them; remove the column, or use another model")
     for number, message in enumerate(messages):
         shown = messages[: number + 1]
-        for key in (key for key in WORDS if key in message and (number in trained or key == "tool_calls")):
+        for key in (
+            key for key in REMEDIES if key in message and (number in trained or key in ("tool_calls", "tools"))
+        ):
             if _same(shown, [*shown[:-1], _without(message, key)], tokenizer, given, given):
                 raise UserError(
-                    f"{column(number)}: the model's chat template does not write {key} of a message; put it into the "
-                    "content in the form that the model is to write, or use another model"
+                    f"{column(number)}: the model's chat template does not write {key} of a message; {REMEDIES[key]}, "
+                    "or use another model"
                 )
         if message.get("content", "") is None and _writes_none(shown, tokenizer, given):
             raise UserError(

@@ -262,6 +262,7 @@ def test_the_provenance_of_our_own_data_is_nothing_that_a_training_leaves_out(tm
         ({"messages": [*ASKED, ANSWER[0] | {"train": False}]}, "there is nothing to train"),
         ({"messages": [*ASKED, *ANSWER], "images": ["a.png"]}, "only texts are trained"),
         ({"messages": [*ASKED, *ANSWER], "functions": [TOOL]}, "rename it to tools"),
+        ({"messages": [*ASKED, *ANSWER], "kto_tag": False}, "rename it to label"),
         ({"messages": [*ASKED, *ANSWER], "tools": "find"}, "tools is a text that is not JSON"),
         ({"messages": [{"role": "narrator", "content": "Once."}, *ANSWER]}, "the roles are assistant, "),
         ({"messages": [{"role": "system", "content": "A."}, *ASKED, *ANSWER], "system": "B."}, "remove one of them"),
@@ -273,12 +274,87 @@ def test_the_provenance_of_our_own_data_is_nothing_that_a_training_leaves_out(tm
         ({"messages": [*ASKED, ANSWER[0] | {"content": " \n"}]}, "has an empty message of the assistant"),
         ({"messages": [*ASKED, ANSWER[0] | {"mask": 1}]}, "write it as the weight of each message"),
         ({"messages": [*ASKED, *ANSWER], "loss_mask": [0, 1]}, "write it as the weight of each message"),
+        ({"messages": [*ASKED, ANSWER[0] | {"loss_scale": 0.5}]}, "a weight is 0 or 1 here"),
+        ({"prompt": ASKED, "completion": [*ASKED, *ANSWER]}, "completion repeats its prompt; give only the messages"),
+        (
+            {"prompt": [*ASKED, *ANSWER], "completion": [*ASKED, *ANSWER, *ASKED, *OTHER]},
+            "completion repeats its prompt",
+        ),
     ],
 )
 def test_what_would_change_the_training_is_refused(row, told):
     with pytest.raises(UserError, match=r"\A[^\n]*\Z") as error:
         forms.conversation(row)
     assert told in str(error.value)
+
+
+PASSAGES = {
+    "context": "The river's museum opened in 1921.",
+    "contexts": ["The river's museum opened in 1921."],
+    "documents": [{"id": 7, "title": "Museums", "text": "The river's museum opened in 1921."}],
+    "passages": ["Nobody asked.", "The river's museum opened in 1921."],
+    "docs": {"title": "Museums", "sentences": ["The river's museum opened in 1921."]},
+}
+
+
+@pytest.mark.parametrize("name", PASSAGES)
+def test_context_beside_the_conversation_has_to_be_in_it(name):
+    """A model that is trained without it would learn to answer from nothing."""
+    given = {name: PASSAGES[name]}
+    forms_of_rows = [
+        (forms.conversation, "messages", {"messages": [*ASKED, *ANSWER]}),
+        (forms.conversation, "prompt", {"prompt": ASKED, "completion": ANSWER}),
+        (forms.pair, "prompt", {"prompt": ASKED, "chosen": ANSWER, "rejected": OTHER}),
+        (forms.pair, "chosen", {"chosen": [*ASKED, *ANSWER], "rejected": [*ASKED, *OTHER]}),
+    ]
+    for form, column, row in forms_of_rows:
+        with pytest.raises(
+            UserError, match=f"has the column {name} beside {column}, which the model would not see; put"
+        ):
+            form(row | given)
+        shown = json.dumps(row).replace("Whose", "Nobody asked. The river's museum opened in 1921. Whose")
+        assert form(json.loads(shown) | given)
+
+
+def test_context_that_only_the_answer_repeats_is_not_seen():
+    with pytest.raises(UserError, match="has the column context beside messages"):
+        forms.conversation({"messages": [*ASKED, *ANSWER], "context": ANSWER[0]["content"]})
+
+
+@pytest.mark.parametrize("key", ["weight", "cache_control", "image_url"])
+def test_a_part_of_a_content_has_nothing_but_its_text(key):
+    asked = {"role": "user", "content": [{"type": "text", "text": "Whose?", key: {"url": "a"}}]}
+    with pytest.raises(UserError, match=f"messages has a message whose content has {key} beside its text"):
+        forms.conversation({"messages": [asked, *ANSWER]})
+    asked = {"role": "user", "content": [{"type": "text", "text": "Whose?", key: None, "annotations": []}]}
+    assert forms.conversation({"messages": [asked, *ANSWER]})["messages"][0]["content"] == "Whose?"
+
+
+def test_the_space_after_the_last_mark_of_a_dialogue_is_no_part_of_an_answer():
+    asked = "\n\nHuman: Whose museum is it?\n\nAssistant:"
+    pair = forms.pair({"prompt": asked, "chosen": " The river's.", "rejected": " When?"})
+    assert (pair["prompt"], pair["chosen"], pair["rejected"]) == (ASKED, ANSWER, OTHER)
+    assert forms.conversation({"prompt": asked, "completion": " The river's."})["messages"] == [*ASKED, *ANSWER]
+    # Without marks a text is as it is written.
+    assert forms.pair({"prompt": "Whose?", "chosen": " His.", "rejected": "When?"})["chosen"][0]["content"] == " His."
+
+
+def test_answers_that_begin_with_the_text_of_their_prompt_are_told_of():
+    told = ["completions begin with the text of their prompt in some rows, and are trained so; leave it out of them"]
+    pair = {"prompt": "Whose is it?", "chosen": "Whose is it? His.", "rejected": "Whose is it? When?"}
+    assert forms.pair(pair)["remarks"] == told
+    assert forms.conversation({"prompt": "Whose is it?", "completion": "Whose is it? His."})["remarks"] == told
+    assert forms.pair(pair | {"rejected": "When?"})["remarks"] == []
+
+
+def test_a_completion_of_kto_is_named_by_its_column():
+    with pytest.raises(UserError, match="completion is not one message of the assistant"):
+        forms.pair({"prompt": ASKED, "completion": [*ASKED, *ANSWER], "label": True}, labelled=True)
+
+
+def test_a_prompt_and_sides_beside_messages_are_named_as_not_read():
+    row = {"messages": [*ASKED, *ANSWER], "prompt": "When?", "chosen": "a", "rejected": "b"}
+    assert forms.conversation(row)["unread"] == ["chosen", "prompt", "rejected"]
 
 
 @pytest.mark.parametrize("content", ["", " \n", None, [], [{"type": "text", "text": ""}]])
@@ -307,12 +383,17 @@ def test_a_call_without_a_text_and_an_empty_turn_that_is_not_trained_are_read():
         ("SmolLM2", {"messages": [*ASKED, THOUGHT]}, "does not write reasoning_content of a message"),
         (
             "Qwen3",
+            {"messages": [{"role": "system", "content": "Notes.", "tools": [TOOL]}, *ASKED, *ANSWER]},
+            "does not write tools of a message; give them in the column tools",
+        ),
+        (
+            "Qwen3",
             {"messages": [*ASKED, {"role": "assistant", "content": "It is.<|im_end|>"}]},
             "holds <|im_end|> in a text",
         ),
         ("Qwen3", {"messages": [*ASKED, *ANSWER], "chat_template_kwargs": {"enable_thinkin": False}}, "enable_thinkin"),
     ],
-    ids=["tools", "a thought", "a special token", "a variable"],
+    ids=["tools", "a thought", "tools of a message", "a special token", "a variable"],
 )
 def test_what_the_template_does_not_write_is_refused(tmp_path, family, row, told):
     tokenizer, stops = tokenizer_of(family)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import pickle
 import subprocess
@@ -15,7 +16,7 @@ import datasets
 import huggingface_hub
 import pytest
 import yaml
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from fake_hub import serving
 
 from notewriter.ground.errors import UserError
@@ -115,6 +116,99 @@ def test_a_folder_of_json_lines_has_the_rows_of_its_file(tmp_path: Path) -> None
     assert list(whole["messages"]) == list(conversations.read(tmp_path / "one.jsonl")["messages"])
     assert [message["content"] for message in whole[0]["messages"]] == ["12", "null"]
     assert set(whole["stage"]) == {"mine.train"}
+
+
+def folder_of(folder: Path, **files: str) -> Path:
+    """A folder with files of these names, where __ stands for a slash, and texts."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+LINE = json.dumps({"prompt": "who", "completion": "me"}) + "\n"
+CELLS = "prompt,completion\nwho,007\nwhen,None\nwhere,1.50\nwhence,2026-01-02\n"
+
+
+def test_a_folder_of_tables_has_the_rows_of_its_file(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "mine", **{"all.csv": CELLS})
+
+    whole = conversations.read(rows.find_splits(folder, "--data")["train"])
+
+    assert list(whole["messages"]) == list(conversations.read(folder / "all.csv")["messages"])
+    assert [row["messages"][1]["content"] for row in whole] == ["007", "None", "1.50", "2026-01-02"]
+
+
+def test_a_card_names_what_separates_the_cells_of_tables(tmp_path: Path) -> None:
+    card = '---\nconfigs:\n- config_name: default\n  data_files: all.csv\n  sep: ";"\n---\n'
+    folder = folder_of(tmp_path, **{"all.csv": CELLS.replace(",", ";"), "README.md": card})
+
+    assert len(conversations.read(rows.find_splits(folder, "--data")["train"])) == 4
+
+
+@pytest.mark.parametrize("option", ["header: null", 'quotechar: "\'"', "skiprows: 1", 'sep: "::"'])
+def test_a_card_with_other_options_of_tables_is_refused(tmp_path: Path, option: str) -> None:
+    card = f"---\nconfigs:\n- config_name: default\n  data_files: all.csv\n  {option}\n---\n"
+    folder = folder_of(tmp_path, **{"all.csv": CELLS, "README.md": card})
+    with pytest.raises(UserError, match=r"card has no option of CSV but sep, one character; convert them"):
+        rows.find_splits(folder, "--data")
+
+
+def test_a_row_of_a_table_with_another_number_of_cells_is_named_in_its_own_file(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, **{"all.csv": f"{CELLS}a,b,c\n"})
+    with pytest.raises(UserError, match=rf"{folder}/all\.csv:6: has 3 cells"):
+        rows.find_splits(folder, "--data")
+
+
+def test_a_file_of_the_split_in_another_form_is_not_left_out(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, **{"train-1.jsonl": LINE, "train-2.jsonl": LINE, "train-3.csv": CELLS})
+    with pytest.raises(UserError, match=r"train has files of several forms, and 'train-3\.csv' would be left out"):
+        rows.find_splits(folder, "--data")
+
+
+def test_a_missing_part_of_a_divided_file_is_told(tmp_path: Path) -> None:
+    parts = {f"data__train-0000{number}-of-00003.jsonl": LINE for number in (0, 2)}
+    with pytest.raises(UserError, match=r"data: has 2 of the 3 parts of train; copy or download the others"):
+        rows.find_splits(folder_of(tmp_path, **parts), "--data")
+
+
+@pytest.mark.parametrize(("name", "told"), [("train_training.jsonl", "train"), ("train_test.jsonl", "train and test")])
+def test_a_file_that_would_be_read_twice_is_refused(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}: is 2 times in {told}; rename it"):
+        rows.find_splits(folder_of(tmp_path, **{name: LINE}), "--data", dev="test" in name)
+
+
+def test_files_of_no_split_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = folder_of(tmp_path, **{"train.json": LINE, "more.json": LINE, ".cache__old.json": LINE, "notes.txt": ""})
+    with caplog.at_level(logging.INFO):
+        assert len(conversations.read(rows.find_splits(folder, "--data")["train"])) == 1
+    assert "not read, since `datasets` finds no split for them: more.json" in caplog.messages[-1]
+
+
+def test_what_map_leaves_in_a_saved_dataset_is_no_row_of_it(tmp_path: Path) -> None:
+    """Nor is what an earlier `save_to_disk` with more files left."""
+    saved = Dataset.from_list([{"prompt": "who", "completion": "me"}] * 4)
+    saved.save_to_disk(tmp_path / "one", num_shards=3)
+    saved.save_to_disk(tmp_path / "one", num_shards=1)
+    DatasetDict({"train": saved, "test": saved.select([0])}).save_to_disk(tmp_path / "splits")
+    for folder in ("one", "splits"):
+        datasets.load_from_disk(tmp_path / folder).map(lambda row: {"completion": row["completion"].upper()})
+        assert list(tmp_path.glob(f"{folder}/**/cache-*.arrow"))
+
+        files = rows.find_splits(tmp_path / folder, "--data", dev=folder == "splits")
+
+        texts = [row["messages"][1]["content"] for file in files.values() for row in conversations.read(file)]
+        assert texts == ["me"] * (4 if folder == "one" else 5)
+
+
+def test_saved_datasets_in_a_folder_of_them_are_read_without_what_map_left(tmp_path: Path) -> None:
+    Dataset.from_list([{"prompt": "who", "completion": "me"}]).save_to_disk(tmp_path / "mine/train")
+    datasets.load_from_disk(tmp_path / "mine/train").map(lambda row: {"completion": "you"})
+    with pytest.raises(
+        UserError, match=r"cache-\w+\.arrow: is what `map` of `datasets` left beside the data; remove it"
+    ):
+        rows.find_splits(tmp_path / "mine", "--data")
 
 
 def test_json_under_a_key_of_the_file_is_read_by_the_card(tmp_path: Path) -> None:

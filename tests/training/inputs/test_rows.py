@@ -38,6 +38,75 @@ def test_what_a_run_leaves_before_its_rows_is_not_read_as_rows(tmp_path: Path, n
         rows.find_splits(tmp_path, "--pairs")
 
 
+RECORDS = [{"prompt": "Who?", "completion": "007"}, {"prompt": "When?", "completion": "None"}]
+
+
+def written(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize(
+    "other", ["train_part2.jsonl", "train-2.parquet", "train.parquet", "train.csv", "train.json", "train/a.jsonl"]
+)
+def test_a_folder_with_a_further_file_of_its_split_is_refused(tmp_path: Path, other: str) -> None:
+    written(tmp_path / "train.jsonl", RECORDS)
+    (tmp_path / other).parent.mkdir(exist_ok=True)
+    written(tmp_path / other, RECORDS)
+
+    with pytest.raises(UserError, match=rf"several files of train: .*{other.split('/')[0]}.* or give --pairs .*:train"):
+        rows.find_splits(tmp_path, "--pairs")
+
+
+@pytest.mark.parametrize("other", ["training.json", "train_settings.json", "train.log", "trainer.jsonl"])
+def test_a_file_that_holds_no_rows_of_the_split_stays_beside_it(tmp_path: Path, other: str) -> None:
+    written(tmp_path / "train.jsonl", RECORDS)
+    written(tmp_path / other, RECORDS)
+
+    assert rows.find_splits(tmp_path, "--pairs") == {"train": tmp_path / "train.jsonl"}
+
+
+def test_a_file_of_any_form_has_the_rows_of_its_json_lines(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(RECORDS)
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pa.ipc.new_file(str(tmp_path / "a.feather"), table.schema) as writer:
+        writer.write_table(table)
+    pa.parquet.write_table(table, tmp_path / "parquet")
+    Dataset.from_list(RECORDS).to_csv(tmp_path / "a.CSV")
+    Dataset.from_list(RECORDS).to_csv(tmp_path / "a.tsv", sep="\t")
+    written(tmp_path / "a.JSONL", RECORDS)
+    written(tmp_path / "a.ndjson", RECORDS)
+
+    for file in tmp_path.iterdir():
+        texts = [[message["content"] for message in row["messages"]] for row in conversations.read(file)]
+        assert texts == [["Who?", "007"], ["When?", "None"]], file
+
+
+@pytest.mark.parametrize("name", ["rows.xlsx", "rows.jsonl.zst", "rows.txt", "rows"])
+def test_a_file_of_another_form_is_told_which_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("Who?")
+    with pytest.raises(UserError, match=rf"{name}: training reads files that end in \.parquet, \.jsonl, .*\.feather"):
+        conversations.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["rows.arrow", "rows.feather"])
+def test_a_damaged_file_of_arrow_is_an_error_of_the_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("Who?")
+    with pytest.raises(UserError, match=rf"{name}: is not a readable Arrow file"):
+        conversations.read(tmp_path / name)
+
+
+def test_one_content_under_two_endings_is_read_by_each(tmp_path: Path) -> None:
+    """The cache of rows is kept by content."""
+    text = 'prompt\tx,completion\nWho?\t"Mira, Oda"\n'
+    (tmp_path / "a.tsv").write_text(text.replace("x,", ""))
+    assert conversations.read(tmp_path / "a.tsv")[0]["messages"][1]["content"] == "Mira, Oda"
+    (tmp_path / "a.tsv").rename(tmp_path / "a.csv")
+    with pytest.raises(UserError, match="separate cells by ','"):
+        conversations.read(tmp_path / "a.csv")
+
+
 def test_no_row_that_fits_is_refused_even_when_long_ones_may_be_dropped(make_pair: Pair) -> None:
     dataset = Dataset.from_list([make_pair(0) | {"row": "row 0", "length": 90}])
 
