@@ -42,7 +42,7 @@ from notewriter.datasets import BENCHMARKS, question_file
 from notewriter.ground import config, jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Passage
 from notewriter.ground.releases import FETCHED
 
@@ -64,19 +64,13 @@ class CorpusArguments:
         default_factory=lambda: [FETCHED],
         metadata={"help": "files or folders, in order; default: the files that `notewriter fetch corpus SOURCE` got"},
     )
-    dataset: str | None = field(
-        default=None,
-        metadata={
-            "help": "the benchmark whose questions are in --path (--source per-question) or in --pages_of",
-            "names": names_in,
-        },
+    dataset: str | None = option(
+        None, "the benchmark whose questions are in --path (--source per-question) or in --pages_of", names=names_in
     )
-    pages_of: str | None = field(
-        default=None,
-        metadata={
-            "help": "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
-            f"`{FETCHED}`: in the fetched one"
-        },
+    pages_of: str | None = option(
+        None,
+        "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
+        f"`{FETCHED}`: in the fetched one",
     )
 
 

@@ -55,8 +55,10 @@ def _text(name: str, path: Path) -> Document:
 
 def _markdown(name: str, path: Path) -> Document:
     matter, text = _front_matter(_decoded(name, path))
-    first = next((heading.title for heading in headings(text) if heading.level == 1), "")
-    return Document(name, matter or first or path.stem, text, Origin(file=name), is_markdown=True)
+    first = [heading.title for heading in headings(text) if heading.level == 1]
+    return Document(
+        name, matter or (first[0] if len(first) == 1 else path.stem), text, Origin(file=name), is_markdown=True
+    )
 
 
 _MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?=\S)(.*?\n)(?:\1|(?<!\+)\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -164,7 +166,7 @@ def _page_text(page: Any) -> str:
     return plain(re.sub(r"[\x00-\x08\x0b-\x1f\uffff]", "", text)).strip()
 
 
-SMALLER, HIGHER = 0.85, 0.2
+SMALLER, HIGHER = 0.9, 0.2
 """The largest size and the least height of a raised digit, as shares of the size of the character before it."""
 
 
@@ -177,9 +179,9 @@ def _with_powers(textpage: Any) -> str:
         return raw.FPDFText_GetFontSize(textpage, place), y.value
 
     text, x, y = textpage.get_text_range(), ctypes.c_double(), ctypes.c_double()
-    if len(text) != textpage.count_chars():
-        # Places in the text are others than those on the page.
-        return str(text)
+    if len(text) != (count := textpage.count_chars()):
+        # Each place on the page has a character here: half of one beyond 16 bits, or none.
+        text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(count))
     parts, done = [], 0
     for match in _AFTER_WORD.finditer(text):
         start, end = match.span()
@@ -197,7 +199,7 @@ def _with_powers(textpage: Any) -> str:
                 # The library ends a line where the height changes.
                 parts.append(" " if text[end + 2].isalnum() else "")
                 done = end + 2
-    return "".join([*parts, text[done:]])
+    return "".join([*parts, text[done:]]).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 _AFTER_WORD = re.compile(r"(?<=[^\W_])[-+\u2212]?\d+")

@@ -8,7 +8,7 @@ import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from annotated_types import Interval
 
 from notewriter.corpora.source import INSTALL, Document, Heading, Origin
 from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.options import option
 from notewriter.ground.text import word_spans, words_in
 
 if TYPE_CHECKING:
@@ -40,24 +41,20 @@ _BLOCKS = re.compile("|".join(f".{{1,{BLOCK}}}{end}" for end in _BLOCK_ENDS), re
 class SplitArguments:
     """The options for splitting documents into passages."""
 
-    split: str | None = field(
-        default=None,
-        metadata={
-            "help": "none (whole documents), words (exactly --size words, as DPR), tokens, sentences (at most --size "
-            "tokens or words, cut between sentences where possible) or headings (a section each, longer ones cut as by "
-            "sentences). Default: headings for folders and Wikipedia in HTML, words for Wikipedia in plain text, "
-            "sentences for news, none for corpora of passages"
-        },
+    split: str | None = option(
+        None,
+        "none (whole documents), words (exactly --size words, as DPR), tokens, sentences (at most --size "
+        "tokens or words, cut between sentences where possible) or headings (a section each, longer ones cut as by "
+        "sentences). Default: headings for folders and Wikipedia in HTML, words for Wikipedia in plain text, "
+        "sentences for news, none for corpora of passages",
     )
-    size: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
-        default=100, metadata={"help": "words in a passage, or tokens with --split tokens"}
+    size: Annotated[int, Interval(ge=1, le=1_000_000)] = option(
+        100, "words in a passage, or tokens with --split tokens"
     )
-    overlap: Annotated[int, Interval(ge=0, le=1_000_000)] = field(
-        default=0, metadata={"help": "words or tokens that a passage may share with the one before it"}
+    overlap: Annotated[int, Interval(ge=0, le=1_000_000)] = option(
+        0, "words or tokens that a passage may share with the one before it"
     )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "for tokens: a model's folder, its tokenizer.json, or a hub id"}
-    )
+    tokenizer: str | None = option(None, "for tokens: a model's folder, its tokenizer.json, or a hub id")
 
 
 def headings(text: str) -> list[Heading]:

@@ -58,12 +58,13 @@ MARKED = {"q": '"', "del": "~~", "s": "~~", "strike": "~~"}
 ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "tablist", "dialog"}
 NAMES = {
     # MediaWiki
-    "mw-editsection", "mw-ref", "references", "reflist", "navbox", "hatnote", "sistersitebox", "shortdescription",
-    "metadata", "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub",
+    "mw-editsection", "mw-ref", "navbox", "hatnote", "sistersitebox", "side-box", "ambox", "asbox", "shortdescription",
+    "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub",
     # Manuals
     "sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter",
     "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
     "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
+    "onlyprint",
 }  # fmt: skip
 """Ids and classes of elements that are no part of the text."""
 
@@ -73,7 +74,7 @@ FRAME = {"footer", "footer-text", "page-header"}
 TABLE_PARTS = {"thead", "tbody", "tfoot", "tr", "th", "td"}
 
 ONLY_AS = {
-    **{"reference": "sup", "sidebar": "table"},
+    **{"reference": "sup", "sidebar": "table", "references": "ol", "reflist": "div"},
     **dict.fromkeys(("gutter", "rouge-gutter", "blob-num", "hljs-ln-numbers"), "td"),
 }
 """Classes that mean no text on this element alone, such as the numbers of lines of code."""
@@ -83,9 +84,17 @@ CODE_CELLS = {"code", "blob-code", "hljs-ln-code"}
 
 _NAVIGATES = re.compile(
     r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
-    r"|contents|header|footer|related(-\w+)?|seealso|path|topics?|up|next|prev(ious)?|lang(uages)?|list-of-\w+"
+    r"|contents|header|footer|related(-\w+)?|path|topics?|up|next|prev(ious)?|lang(uages)?|list-of-\w+"
 )
 """Ids and classes of elements that are no part of the text if most of it is links."""
+
+_NUMERALS = re.compile(r"(lower|upper)-?(alpha|latin|roman)")
+"""Letters and Roman numerals of a list, as style sheets (and Docutils's classes) name them."""
+
+_ROMAN = (
+    *((900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl")),
+    *((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
+)
 
 _BETWEEN = "\ue000"
 """Stands between the items of a list in a line, which are many kinds of text."""
@@ -216,7 +225,7 @@ def _is_text(node: Any) -> bool:
     is_hidden = is_folded or node.get("aria-hidden") == "true" or "display:none" in style
     if is_hidden and role != "tabpanel" and node.find(".//math") is None:
         return False
-    names = [*(node.get("class") or "").split(), node.get("id") or ""]
+    names = [*(node.get("class") or "").split(), _own_id(node)]
     dropped = NAMES.intersection(names)
     if node.tag in TABLE_PARTS:
         dropped -= FRAME
@@ -235,6 +244,19 @@ def _is_text(node: Any) -> bool:
         return True
     # Themes name what is beside their menu after it.
     return any(each.tag in {"h1", "main"} or each.get("role") == "main" for each in node.iterdescendants())
+
+
+def _own_id(node: Any) -> str:
+    """An element's id; empty where generators make it of words, as they do for headings and their sections."""
+    identifier = node.get("id") or ""
+    heading = next(node.iter(*HEADINGS), None) if identifier else None
+    if heading is None:
+        return identifier
+    return "" if heading is node or _letters(heading.text_content()) == _letters(identifier) else identifier
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalpha, text.lower()))
 
 
 def _is_inside(node: Any, *tags: str) -> bool:
@@ -365,12 +387,12 @@ def _code_parts(node: Any) -> Iterator[str]:
 
 
 def _items(listing: Any) -> Iterator[str]:
-    """The items of a list, each with its contents indented below its mark."""
+    """The items of a list, each with its contents indented below its mark: a number, letter or Roman numeral."""
     is_reversed = listing.get("reversed") is not None
     number = _whole(listing.get("start"), sum(item.tag == "li" for item in listing) if is_reversed else 1)
     for item in listing:
         number = _whole(item.get("value"), number)
-        mark = f"{number}." if listing.tag == "ol" else "-"
+        mark = f"{_numeral(item, number)}." if listing.tag == "ol" else "-"
         blocks = list(_block(item) if item.tag in LISTS else _blocks(item))
         if item.tag == "li":
             number += -1 if is_reversed else 1
@@ -380,6 +402,33 @@ def _items(listing: Any) -> Iterator[str]:
             yield f"{mark} {_indented(text, indent)}" if indent else _indented("  " + text, "  ")
         if tail := _words(item.tail or ""):
             yield tail
+
+
+def _numeral(item: Any, number: int) -> str:
+    """The number of an item, in letters or as a Roman numeral where its list has those."""
+    listing = item.getparent()
+    form = item.get("type") or listing.get("type") or ""
+    style = _NUMERALS.search(f"{listing.get('class')} {listing.get('style')}".lower())
+    kind = {"i": "roman", "a": "alpha"}.get(form.lower(), style[2] if style else "")
+    if not kind or not 0 < number < 1000:
+        return str(number)
+    is_upper = style[1] == "upper" if style else form.isupper()
+    text = _roman(number) if kind == "roman" else _alphabetic(number)
+    return text.upper() if is_upper else text
+
+
+def _roman(number: int) -> str:
+    text = ""
+    for value, sign in _ROMAN:
+        count, number = divmod(number, value)
+        text += sign * count
+    return text
+
+
+def _alphabetic(number: int) -> str:
+    """The letters of a number: a to z, then aa, ab and so on."""
+    more, last = divmod(number - 1, 26)
+    return (_alphabetic(more) if more else "") + chr(ord("a") + last)
 
 
 def _indented(text: str, indent: str) -> str:

@@ -15,10 +15,17 @@ from notewriter.ground.errors import UserError, one_line
 
 logger = logging.getLogger(__name__)
 
-HEADINGS = "\n".join(
-    ["p[style-name='Title'] => h1:fresh", *(f"p[style-name='Heading {n}'] => h{n + 1}:fresh" for n in range(1, 6))]
+CODE = ("HTML Preformatted", "Preformatted Text", "Source Code")
+"""The styles of code: Word's, LibreOffice's and Pandoc's."""
+
+STYLE_MAP = "\n".join(
+    [
+        "p[style-name='Title'] => h1:fresh",
+        *(f"p[style-name='Heading {n}'] => h{n + 1}:fresh" for n in range(1, 6)),
+        *(f"p[style-name='{name}'] => pre:separator('\\n')" for name in CODE),
+    ]
 )
-"""The headings of a Word file, below its title (mammoth's style map; other styles are as it has them)."""
+"""The headings of a Word file below its title, and its code (mammoth's style map; other styles are as it has them)."""
 
 READ_AS = {
     **dict.fromkeys(("fldSimple", "dir", "bdo", "ruby", "rubyBase", "oMathPara"), "smartTag"),
@@ -27,6 +34,14 @@ READ_AS = {
 """Element that mammoth leaves out with the text in it -> one that it reads alike."""
 
 STYLES = "word/styles.xml"
+
+NUMBERING = "word/numbering.xml"
+
+NUMERALS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
+"""Word's letters and Roman numerals -> the `type` of an item of HTML."""
+
+MARK = "\ue002"
+"""Stands around the number of an item on its way through mammoth."""
 
 BODY = "9"
 """The outline level of text, which a heading of the table of contents has."""
@@ -59,17 +74,23 @@ def read(name: str, path: Path) -> str:
                 raise UserError(f"{name}: is larger than {most} MB; split it into several files")
             parser = etree.XMLParser(resolve_entities=False, huge_tree=True)
             names = [each for each in parts.namelist() if not each.startswith(PICTURES)]
-            roots = {each: etree.fromstring(parts.read(each), parser) for each in (*TEXTS, STYLES) if each in names}
+            roots = {
+                each: etree.fromstring(parts.read(each), parser)
+                for each in (*TEXTS, STYLES, NUMBERING)
+                if each in names
+            }
             if STYLES in roots:
                 _name_headings(roots[STYLES])
             texts = [root for each, root in roots.items() if each in TEXTS]
             for root in texts:
                 _make_readable(root, etree)
+                if NUMBERING in roots:
+                    _number_items(root, roots[NUMBERING], roots.get(STYLES, ()), etree)
             content = io.BytesIO()
             with zipfile.ZipFile(content, "w") as prepared:
                 for each in names:
                     prepared.writestr(each, etree.tostring(roots[each]) if each in roots else parts.read(each))
-        result = mammoth.convert_to_html(content, style_map=HEADINGS, convert_image=lambda image: [])
+        result = mammoth.convert_to_html(content, style_map=STYLE_MAP, convert_image=lambda image: [])
     except (RecursionError, UserError):
         raise
     except (*DAMAGED, ExpatError, etree.XMLSyntaxError) as error:
@@ -77,7 +98,8 @@ def read(name: str, path: Path) -> str:
     ignored = {match[1] for each in result.messages if (match := re.search(r"ignored: .*?(\w+)$", each.message))}
     if lost := sorted(ignored & {local for root in texts for local in _with_text(root)}):
         logger.warning("%s: what is in %s is not read", name, " and ".join(lost))
-    return str(result.value)
+    items = re.sub(f"<li>{MARK}(.)([0-9]+){MARK}", r'<li type="\1" value="\2">', result.value)
+    return re.sub(f"{MARK}[^{MARK}]*{MARK}", "", items)
 
 
 def _make_readable(root: Any, etree: Any) -> None:
@@ -93,8 +115,57 @@ def _make_readable(root: Any, etree: Any) -> None:
         elif local == "rt" and node.getparent() is not None:
             # The reading of the characters beside it, which are the text.
             node.getparent().remove(node)
+        elif local == "r" and _is_hidden(node):
+            node.clear(keep_tail=True)
         elif local in READ_AS:
             node.tag = word + READ_AS[local]
+
+
+def _is_hidden(run: Any) -> bool:
+    """Whether Word does not show a run."""
+    word = str(run.tag).rpartition("}")[0] + "}"
+    vanish = run.find(f"{word}rPr/{word}vanish")
+    return vanish is not None and vanish.get(f"{word}val") not in {"0", "false", "off"}
+
+
+def _number_items(root: Any, numbering: Any, styles: Any, etree: Any) -> None:
+    """Write the numbers of lists into their items, since mammoth begins anew behind what stands between two items."""
+    word = str(root.tag).rpartition("}")[0] + "}"
+
+    def value(node: Any, path: str) -> str | None:
+        found = None if node is None else node.find("/".join(word + each for each in path.split("/")))
+        return None if found is None else found.get(f"{word}val")
+
+    lists = {each.get(f"{word}abstractNumId"): each for each in numbering.iter(f"{word}abstractNum")}
+    uses = {each.get(f"{word}numId"): each for each in numbering.iter(f"{word}num")}
+    by_id = {style.get(f"{word}styleId"): style for style in styles}
+    last: dict[str | None, dict[int, int]] = {}
+    seen = set()
+    for paragraph in root.iter(f"{word}p"):
+        style = by_id.get(value(paragraph, "pPr/pStyle"))
+        number = value(paragraph, "pPr/numPr/numId") or value(style, "pPr/numPr/numId")
+        use = uses.get(number)
+        if use is None or next(paragraph.iterancestors(f"{word}txbxContent"), None) is not None:
+            continue
+        depth = int(value(paragraph, "pPr/numPr/ilvl") or value(style, "pPr/numPr/ilvl") or 0)
+        counts = last.setdefault(name := value(use, "abstractNumId"), {})
+        levels = lists[name].iterchildren(f"{word}lvl") if name in lists else ()
+        level = next((each for each in levels if int(each.get(f"{word}ilvl")) == depth), None)
+        if level is None or (form := value(level, "numFmt")) in {"bullet", "none"}:
+            continue
+        overrides = {int(each.get(f"{word}ilvl")): each for each in use.iterchildren(f"{word}lvlOverride")}
+        begun = value(overrides.get(depth), "startOverride")
+        if begun and (number, depth) not in seen:
+            counts.pop(depth, None)
+        seen.add((number, depth))
+        counts[depth] = counts[depth] + 1 if depth in counts else int(begun or value(level, "start") or 1)
+        last[name] = {each: count for each, count in counts.items() if each <= depth}
+        run = etree.Element(f"{word}r")
+        etree.SubElement(run, f"{word}t").text = f"{MARK}{NUMERALS.get(form or '', '1')}{counts[depth]}{MARK}"
+        paragraph.insert(int(paragraph.find(f"{word}pPr") is not None), run)
+        if value(style, "name") in CODE:
+            # It is shown as an item.
+            paragraph.find(f"{word}pPr").remove(paragraph.find(f"{word}pPr/{word}pStyle"))
 
 
 def _name_headings(styles: Any) -> None:
@@ -112,7 +183,7 @@ def _name_headings(styles: Any) -> None:
         for _ in by_id:
             if based is None or value(based, "pPr/outlineLvl") == BODY:
                 break
-            if re.fullmatch(r"(?i)title|heading \d", name := value(based, "name")):
+            if re.fullmatch(r"(?i)heading \d", name := value(based, "name")):
                 if (own := style.find(f"{word}name")) is not None:
                     own.set(f"{word}val", name)
                 break

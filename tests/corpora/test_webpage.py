@@ -110,6 +110,50 @@ def test_numbers_of_a_reversed_list_fall():
     assert text(f"<ol reversed start=9>{items}</ol>") == "9. gold\n8. silver\n7. bronze"
 
 
+def test_items_have_the_letters_and_roman_numerals_of_their_list():
+    items = "<li>gold<li>silver"
+    assert text(f"<ol type=a>{items}</ol>") == "a. gold\nb. silver"
+    assert text(f"<ol type=I start=4>{items}</ol>") == "IV. gold\nV. silver"
+    assert text(f"<ol class='upperalpha simple' start=26>{items}</ol>") == "Z. gold\nAA. silver"
+    assert text(f"<ol style='list-style-type: lower-roman' start=899>{items}</ol>") == "dcccxcix. gold\ncm. silver"
+    assert text("<ol><li type=a value=3>gold</li></ol>") == "c. gold"
+    assert text(f"<ol type=a start=0>{items}</ol>") == "0. gold\na. silver"
+
+
+@pytest.mark.parametrize("title", ["References", "Footer", "TOC", "Navigation", "Topics", "Next", "Menu"])
+def test_a_section_may_be_called_as_what_navigates_is(title):
+    """Generators make the ids of sections of their headings' words."""
+    name = title.lower().replace(" ", "-")
+    link = "<p><a href=w>The wells beside the river Osk</a></p>"
+    section = f"<section id={name}><h2>1.2 {title}<a href=#>¶</a></h2>{link}</section>"
+    assert text(f"<h1>Pumps</h1>{section}") == f"# Pumps\n\n## 1.2 {title}\n\nThe wells beside the river Osk"
+    assert (
+        text(f"<h1>Pumps</h1><h2 id={name}>{title}</h2>{link}")
+        == f"# Pumps\n\n## {title}\n\nThe wells beside the river Osk"
+    )
+    assert text(f"<h1>Pumps</h1><p>Text.</p><div id={name}><a href=w>Wells</a></div>") == "# Pumps\n\nText."
+
+
+def test_lists_of_references_and_metadata_that_are_no_encyclopedias_stay():
+    """Those of Pandoc and Doxygen have the names of Wikipedia's."""
+    html = "<p>So.</p><div class=references><p>Tolen 1811.</p></div><dl class=reflist><dt>Osk<dd>River.</dl>"
+    assert text(html) == "So.\n\nTolen 1811.\n\nOsk\nRiver."
+    assert (
+        text("<p>So.</p><div class=metadata>Model A1</div><ol class=references><li>Census.</ol>") == "So.\n\nModel A1"
+    )
+
+
+def test_a_box_of_what_to_see_also_is_text():
+    assert text("<p>So.</p><div class='admonition seealso'><a href=w>Wells</a></div><p>End.</p>") == (
+        "So.\n\nWells\n\nEnd."
+    )
+
+
+def test_what_is_for_printers_alone_is_no_second_title():
+    html = "<main><div class=onlyprint><h1>Pumps</h1></div><article><h1>Pumps</h1><p>Text.</p></article></main>"
+    assert text(html) == "# Pumps\n\nText."
+
+
 def test_the_header_of_a_page_stays_if_it_has_a_heading():
     assert text("<div class=page-header><h2>Pumps</h2></div><p>Text.</p>") == "## Pumps\n\nText."
     assert text("<div class=page-header>Imprint</div><p>Text.</p>") == "Text."

@@ -11,7 +11,7 @@ paragraphs of other questions as well, and so does this with `lengths`.
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypedDict
 
@@ -23,6 +23,7 @@ from notewriter.corpora.sources import ircot
 from notewriter.datasets import BENCHMARKS, load_questions
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 
 NAME = "per-question"
@@ -38,24 +39,20 @@ SHORTEST = 97
 class PerQuestionArguments:
     """Corpora of single questions."""
 
-    min_tokens: Annotated[int, Interval(ge=1)] = field(
-        default=48_000, metadata={"help": "minimum number of tokens in a question's corpus (--source per-question)"}
+    min_tokens: Annotated[int, Interval(ge=1)] = option(
+        48_000, "minimum number of tokens in a question's corpus (--source per-question)"
     )
-    max_tokens: Annotated[int, Interval(ge=1)] = field(
-        default=58_000,
-        metadata={"help": "maximum number of tokens in a question's corpus, unless its own paragraphs have more"},
+    max_tokens: Annotated[int, Interval(ge=1)] = option(
+        58_000, "maximum number of tokens in a question's corpus, unless its own paragraphs have more"
     )
-    seed: int = field(default=0, metadata={"help": "seed of the random paragraphs of each question"})
-    lengths: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "instead of the bounds, these numbers of tokens, a file for each (RULER-HotpotQA: 7000 14000 28000 "
-            "56000 112000 224000 448000)"
-        },
+    seed: int = option(0, "seed of the random paragraphs of each question")
+    lengths: list[int] | None = option(
+        None,
+        "instead of the bounds, these numbers of tokens, a file for each (RULER-HotpotQA: 7000 14000 28000 "
+        "56000 112000 224000 448000)",
     )
-    first: Annotated[int, Interval(ge=1)] | None = field(
-        default=None,
-        metadata={"help": "number of questions that get a corpus, the first ones; the others lend their paragraphs"},
+    first: Annotated[int, Interval(ge=1)] | None = option(
+        None, "number of questions that get a corpus, the first ones; the others lend their paragraphs"
     )
 
 

@@ -273,6 +273,26 @@ def test_digits_that_are_raised_in_a_pdf_are_powers(folder, tmp_path):
     assert passage["text"] == "about 10^6 cells of 10^-2 m^2, H2O, 1-2, 1702 and a12."
 
 
+def test_digits_may_be_raised_by_a_little_and_beside_letters_of_mathematics(folder, tmp_path):
+    """WeasyPrint raises digits at 0.89 of the size; TeX and Typst write `x` as a character beyond 16 bits."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf("x is 10) Tj 5 Ts /F1 10.7 Tf (6) Tj 0 Ts /F1 12 Tf ( litres.")))
+    unicode = pypdf.generic.StreamObject()
+    unicode.set_data(
+        b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 1 beginbfchar <78> <d835dc65> endbfchar"
+    )
+    fonts = writer.pages[0]["/Resources"]["/Font"]
+    fonts["/F1"][pypdf.generic.NameObject("/ToUnicode")] = writer._add_object(unicode)
+    writer.write(folder / "a.pdf")
+    (passage,) = build(folder, tmp_path / "corpus")
+    assert passage["text"] == "x is 10^6 litres."
+
+
+def test_one_of_several_headings_of_the_first_level_is_no_title_of_a_text(folder, tmp_path):
+    (folder / "mill.md").write_text("# Wheel\n\nIt turns.\n\n# Gate\n\nIt opens.\n")
+    titles = [passage["title"] for passage in build(folder, tmp_path / "corpus")]
+    assert titles == ["mill > Wheel", "mill > Gate"]
+
+
 @pytest.mark.parametrize(
     "matter",
     [
