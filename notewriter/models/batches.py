@@ -269,7 +269,7 @@ class Batches(httpx2.AsyncBaseTransport):
 
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-            return UserError(rejected_key(self._endpoint.base_url, self._endpoint.api_key_env))
+            return UserError(rejected_key(self._endpoint.base_url, self._endpoint.api_key_env, error))
         if isinstance(error, openai.NotFoundError):
             return UserError(f"{self._endpoint.base_url}: has no batch API; remove `batch: true` from this endpoint")
         if is_transient(error):

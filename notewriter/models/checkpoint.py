@@ -39,8 +39,16 @@ SETTINGS = (
     "merges.txt",
     PROCESSOR,
 )
-ENCODER = ("modules.json", "*sentence_*.json", "[0-9]_*/*")
-"""Files that sentence-transformers adds; every module but the first has its own numbered folder."""
+ENCODER = (
+    "modules.json",
+    "*sentence_*.json",
+    "router_config.json",
+    "wordembedding_config.json",
+    "[0-9]_*/*",
+    "*_[0-9]*_*/*",
+)
+"""Files that sentence-transformers adds: every module but the first has its own numbered folder, and a router's modules
+are named for a side too (`document_0_Transformer`)."""
 FINGERPRINTED = (*WEIGHTS, "adapter_model.bin", *TOKENIZER, *SETTINGS, *ENCODER)
 """Every file that can change a model's replies; model cards and training records cannot."""
 PATHS = ("chat_template", "config", "generation_config", "hf_config_path", "reasoning_parser_plugin", "tokenizer")

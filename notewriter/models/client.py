@@ -81,6 +81,13 @@ _TOO_LONG = re.compile(
 )
 """In an error's words or code (`context_length_exceeded`): the prompt is too long, as different servers say it."""
 
+_FILTERED = re.compile(
+    r"content[ _-]?(filter|policy|management|exists risk)|usage (guideline|polic)|high risk|inappropriate content"
+    r"|data_?inspection|moderation|flagged",
+    re.IGNORECASE,
+)
+"""Likewise: the prompt is refused for what it says, by xAI and OpenRouter as if the key gave no permission (403)."""
+
 
 class RequestRefused(Exception):
     """A request that gets no answer, for example because the prompt exceeds the context or a filter stops the reply."""
@@ -268,9 +275,7 @@ class Client:
     def _count_refusal(self, refusal: RequestRefused) -> None:
         # The long prompts among hundreds in flight are refused before the first reply is there.
         cause = refusal.__cause__
-        said = f"{refusal} {getattr(cause, 'code', '')} {getattr(cause, 'type', '')}"
-        of_prompt = cause.of_prompt if isinstance(cause, NoAnswer) else _TOO_LONG.search(said)
-        self._refused += not of_prompt
+        self._refused += not (cause.of_prompt if isinstance(cause, NoAnswer) else _is_of_prompt(cause or refusal))
         if self._refused >= REFUSALS:
             raise UserError(
                 f"{self.endpoint.base_url}: refused {self._refused} requests in a row ({refusal}); finished work is "
@@ -404,7 +409,7 @@ class Client:
         try:
             return await retrying(3)(list_models)
         except openai.AuthenticationError as error:
-            raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env)) from error
+            raise UserError(rejected_key(self.endpoint.base_url, self.endpoint.api_key_env, error)) from error
         except (openai.NotFoundError, openai.PermissionDeniedError):
             return []  # Some endpoints do not list their models; the first call will show.
 
@@ -419,7 +424,9 @@ class Client:
         try:
             return await tries(self._ask_a_replica, call, affinity)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env)) from error
+            if isinstance(error, openai.PermissionDeniedError) and _is_of_prompt(error):
+                raise RequestRefused(reason(error)) from error
+            raise UserError(rejected_key(endpoint.base_url, endpoint.api_key_env, error)) from error
         except openai.NotFoundError as error:
             if call.sampling.raw:
                 raise UserError(
@@ -428,7 +435,7 @@ class Client:
                 ) from error
             raise UserError(
                 f"{endpoint.base_url}: has no model {endpoint.model!r} or no chat completions; "
-                "correct model or base_url (which usually ends in /v1)"
+                f"correct model or base_url (which usually ends in /v1) (it says: {reason(error)})"
             ) from error
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) and not is_transient(error):
@@ -573,6 +580,12 @@ class Client:
         except UNREADABLE as error:
             raise UnreadableReply(f"unreadable reply: {error}") from error
         return reply, seconds
+
+
+def _is_of_prompt(error: BaseException) -> bool:
+    """Whether a request was refused for its prompt: for its length, or for what it says."""
+    said = f"{reason(error)} {getattr(error, 'code', '')} {getattr(error, 'type', '')}"
+    return bool(_TOO_LONG.search(said) or _FILTERED.search(said))
 
 
 def _gave_up(endpoint: Endpoint, attempts: int, error: Exception) -> UserError:

@@ -81,11 +81,17 @@ async def ask(
 
 
 _STOPPED = ("stop", "stop_sequence", "eos", "eos_token", "end_turn", "complete")
-_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition")
-_BROKEN = ("abort", "aborted", "cancelled", "error", "network_error", "insufficient_system_resource", "load", "unload")
+_CUT = (
+    "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition",
+    "continuation",
+)  # fmt: skip
+_BROKEN = (
+    "abort", "aborted", "cancelled", "error", "network_error", "insufficient_system_resource", "load", "unload",
+    "timeout", "malformed_response",
+)  # fmt: skip
 _FILTERED = (
     "content_filter", "content_filtered", "refusal", "safety", "recitation", "blocklist", "prohibited_content",
-    "spii", "language", "sensitive", "guardrail_intervened", "escalation",
+    "spii", "language", "sensitive", "guardrail_intervened", "escalation", "model_armor",
     "image_safety", "image_prohibited_content", "image_recitation",
 )  # fmt: skip
 _CALLS = (

@@ -149,7 +149,7 @@ async def _check_reply(reply: httpx2.Response) -> None:
         raise UnreadableReply(escape_controls(f"{kind[:60]}, not JSON: {words!r}")) from None
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The reason of an error on one line, without the request's key: the server's message if there is one."""
     body = getattr(error, "body", None)
     message = body.get("message") if isinstance(body, dict) else body
@@ -222,6 +222,8 @@ def retrying(
     )
 
 
-def rejected_key(address: str, variable: str) -> str:
-    """The message for a key that an endpoint rejects."""
-    return f"{address}: rejects the key; set a valid one in the environment variable {variable}"
+def rejected_key(address: str, variable: str, error: Exception) -> str:
+    """The message for a key that an endpoint rejects, with its reason: it may be that of a server behind it."""
+    return (
+        f"{address}: rejects the key; set a valid one in the environment variable {variable} (it says: {reason(error)})"
+    )

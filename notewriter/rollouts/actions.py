@@ -3,13 +3,13 @@
 Replies are data and are never evaluated.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from notewriter.ground.text import without_surrogates
 from notewriter.models.thoughts import after_thinking
+from notewriter.rollouts.parsing import json_at
 
 
 class Action(NamedTuple):
@@ -20,14 +20,15 @@ class Action(NamedTuple):
     argument: str
 
 
-_LABEL = r"[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*"
-_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE)
+# With a colon, or alone in its line; in a list, too.
+_LABEL = r"(?:[ \t]*(?:[-*>]|\d{{1,2}}[.)])[ \t]+)?[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*(?:[:\uff1a][ \t*_]*|$)"
+_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE | re.MULTILINE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
-_ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*", re.IGNORECASE)
+_ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*[:\uff1a][ \t*_]*", re.IGNORECASE)
 # Within a line: capitalised, so that "I take this action:" remains, and right before a call.
 _ACTION_OF_CALL = re.compile(
     rf"(?i:^{_LABEL.format('Action')})"
-    r"|[*_]{0,3}(?<![^\W_])(?:Action|ACTION)(?:[ \t]*\d+)?[ \t*_]*:[ \t*_]*(?=\s*(?:```\w*\s*)?\{)",
+    r"|[*_]{0,3}(?<![^\W_])(?:Action|ACTION)(?:[ \t]*\d+)?[ \t*_]*[:\uff1a][ \t*_]*(?=\s*(?:```\w*\s*)?\{)",
     re.MULTILINE,
 )
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)
@@ -40,15 +41,18 @@ _LOOSE_CALL = re.compile(
     r"""\{\s*["']?(\w+)["']?\s*:\s*(["'])(.*?)\3[\s,]*\}""",
     re.DOTALL,
 )
+# Not `"Alpha" and "Beta"`, whose outer marks are no pair.
+_QUOTED = re.compile(r"""(?:\w+\s*=\s*)?(?:"([^"]+)"|'([^']+)'|`([^`]+)`|\u201c([^\u201d]+)\u201d)""")
 _ESCAPED = re.compile(r"""\\(["'\\])""")
 
 
 def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
     """The first thought and action of a reply such as `Thought: ... Action: {"function": ..., "parameters": {...}}`.
 
-    `actions` maps the name of each function to that of its only parameter. Labels may be missing or numbered, the
-    thought may be missing, and code fences, single quotes, a missing final brace and trailing text are accepted.
-    Thinking is skipped, and so is everything from an observation on, which models invent when they are not stopped.
+    `actions` maps the name of each function to that of its only parameter. Labels may be missing, numbered or headings,
+    the thought may be missing, and code fences, single quotes, a missing final brace and trailing text are accepted. Of
+    a list, the argument is its items, with commas between them; of a boolean, yes or no. Thinking is skipped, and so is
+    everything from an observation on, which models invent when they are not stopped.
     Returns None if there is no such action.
     """
     text = _without_observations(text)
@@ -63,14 +67,15 @@ def parse_action(text: str, actions: Mapping[str, str]) -> Action | None:
 def parse_call(text: str, names: Sequence[str]) -> Action | None:
     """The first thought and action of a reply such as `Thought: ... Action: search[who built it]`.
 
-    `names` are the known functions. As lenient as `parse_action`; parentheses are accepted for brackets, and an
-    unclosed one ends with its line. Returns None if there is no such action.
+    `names` are the known functions. As lenient as `parse_action`; parentheses are accepted for brackets, with the
+    parameter's name before a quoted argument, and an unclosed one ends with its line. Returns None if there is no such
+    action.
     """
     text = _without_observations(text)
     label = _ACTION.search(text) or _ACTION_IN_LINE.search(text)
     # Without a label a call must start its line, since a thought may mention one.
     before = r"\b" if label else r"^[ \t*_`>-]*"
-    pattern = re.compile(rf"{before}({'|'.join(names)})[ \t*_`]*([\[(])", re.IGNORECASE | re.MULTILINE)
+    pattern = re.compile(rf"{before}({'|'.join(names)})[ \t*_`]*([\[(\u3010])", re.IGNORECASE | re.MULTILINE)
     for match in pattern.finditer(text, label.end() if label else 0):
         argument = _within_brackets(text[match.end() :], match[2])
         if argument:
@@ -80,7 +85,7 @@ def parse_call(text: str, names: Sequence[str]) -> Action | None:
 
 def _within_brackets(text: str, opening: str) -> str:
     """The text up to the matching closing bracket, or else to the end of the line, without surrounding quotes."""
-    closing = {"[": "]", "(": ")"}[opening]
+    closing = {"[": "]", "(": ")", "\u3010": "\u3011"}[opening]
     depth, end = 1, len(text.partition("\n")[0])
     for place, character in enumerate(text):
         depth += (character == opening) - (character == closing)
@@ -88,10 +93,8 @@ def _within_brackets(text: str, opening: str) -> str:
             end = place
             break
     argument = text[:end].strip()
-    # Not of `"Alpha" and "Beta"`, whose outer marks are no pair.
-    if argument[:1] in "\"'`" and argument.count(argument[:1]) == 2 and argument[0] == argument[-1]:
-        argument = argument[1:-1].strip()
-    return argument
+    quoted = _QUOTED.fullmatch(argument)
+    return next(filter(None, quoted.groups())).strip() if quoted else argument
 
 
 def _thought(text: str) -> str:
@@ -130,7 +133,7 @@ def parse_steps(text: str, actions: Mapping[str, str], last: str) -> list[tuple[
 def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] | None:
     """The name and argument of the function call that begins at `start`."""
     try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+        value = json_at(text, start)
         name = value.get("function", value.get("name")).lower()
         argument = value.get("parameters", value.get("arguments", value))[actions[name]]
     except (ValueError, RecursionError):  # not JSON, or nested too deeply
@@ -140,8 +143,13 @@ def _call(text: str, start: int, actions: Mapping[str, str]) -> tuple[str, str] 
         name, argument = match[1].lower(), _ESCAPED.sub(r"\1", match[4])
     except (AttributeError, KeyError, TypeError):  # some other object
         return None
-    if isinstance(argument, int | float) and not isinstance(argument, bool):
-        argument = str(argument)
-    if not isinstance(argument, str) or not argument.strip():
+    items = argument if isinstance(argument, list) else [argument]
+    if not all(isinstance(item, str | int | float) for item in items):
         return None
-    return name, without_surrogates(argument).strip()
+    text = without_surrogates(", ".join(map(_as_text, items))).strip()
+    return (name, text) if text else None
+
+
+def _as_text(value: str | float) -> str:
+    """A text or number as it stands, and a boolean as the answer that it is to a question."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -35,39 +35,64 @@ def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def parse_json_object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a reply, possibly in a code fence or surrounded by prose; None if there is none.
+_DECODER = json.JSONDecoder(strict=False)
 
-    Line breaks within strings, which JSON forbids and models write, are accepted. Thinking is skipped.
+# Next to strings, which stay.
+_NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|,(?=(?:\s|//[^\n]*+)*+[}\]])', re.DOTALL)
+
+
+def json_at(text: str, start: int) -> Any:
+    """The JSON value that begins at a place of a text.
+
+    Models write what JSON forbids: line breaks within strings, comments, and commas after the last item.
+
+    Raises:
+        ValueError, RecursionError: there is none; also for numbers with thousands of digits.
+    """
+    try:
+        return _DECODER.raw_decode(text, start)[0]
+    except json.JSONDecodeError as error:
+        if text[error.pos : error.pos + 1] not in ("/", ",", "}", "]"):
+            raise
+        return _DECODER.raw_decode(_NO_JSON.sub(r"\1", text[start:]))[0]
+
+
+def parse_json_object(text: str) -> dict[str, Any] | None:
+    """The first JSON object (`json_at`) in a reply, possibly in a code fence or surrounded by prose; None without one.
+
+    Thinking is skipped.
     """
     text = after_thinking(text)
-    decoder = json.JSONDecoder(strict=False)
     for match in re.finditer(r"\{", text):
         try:
-            value, _ = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):  # also raised for numbers with thousands of digits
+            value = json_at(text, match.start())
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             return value
     return None
 
 
-_STATUS = re.compile(r"""status["'*_]*\s*[:=]\s*["'*_]*(true|false)(?![^\W_])""", re.IGNORECASE)
+_STATUS = re.compile(
+    r"""status["'\u201d*_]*\s*(?:[:=\uff1a]|is\b)\s*["'\u201c*_]*(true|false)(?![^\W_])""", re.IGNORECASE
+)
+_STATUS_ALONE = re.compile(r"\A\W*(true|false)(?!\W*or\b|/)(?=\s*(?:[^\w\s]|\n|\Z))", re.IGNORECASE)
 
 
 def parse_status(text: str) -> bool | None:
     """DeepNote's adaptive decision, `{"status": "True"}` or `{"status": "False"}`; None if it is neither.
 
-    Single quotes, unquoted values, code fences, surrounding text and the bare word are accepted. Thinking is skipped.
+    Single quotes, unquoted values, code fences, surrounding text and the bare word that begins a reply are accepted.
+    Thinking is skipped.
     """
     text = after_thinking(text)
-    words = {word.lower() for word in _STATUS.findall(text)} or {text.strip().strip("\"'.").lower()}
+    words = {word.lower() for word in _STATUS.findall(text) or _STATUS_ALONE.findall(text)}
     return {"true": True, "false": False}.get(words.pop()) if len(words) == 1 else None
 
 
 # The character after the number must end the statement, so that a truncated id is not accepted.
 _BEST_AND_WORST = re.compile(
-    r"""\b(best|worst)_id["']?\s*[:=]\s*["']?\s*(\d{1,9})\s*["']?\s*[,;}\n]""", re.ASCII | re.IGNORECASE
+    r"""\b(best|worst)_id["']?\s*[:=]\s*["']?\s*(\d{1,9})\s*["']?\s*(?://|[,;}\n])""", re.ASCII | re.IGNORECASE
 )
 
 
@@ -85,7 +110,7 @@ def parse_best_and_worst(text: str, candidates: int) -> tuple[int, int] | None:
 
 # The character after the word must end the statement, so that `"yes" or "no"`, copied from the prompt, is neither.
 _CORRECT = re.compile(
-    r"\bcorrect[\s\"'*_]*[:=][\s\"'*_]*(yes|no|true|false)(?=[\"'*_]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
+    r"\bcorrect[\s\"'*_]*[:=\uff1a][\s\"'*_]*(yes|no|true|false)(?=[\"'*_]*[ \t]*(?://|[},.;\n]|\Z))", re.IGNORECASE
 )
 
 
@@ -132,17 +157,17 @@ def parse_verdict(text: str, words: Sequence[str]) -> str | None:
     """The verdict of a reply, one of some (lower-case) words: the last that stands alone, or else ends the reply.
 
     `Yes.`, `**No**` and `Verdict: no` stand alone, as a sentence or a line. A reply without either may begin with its
-    verdict ("No, the builder is missing"). None if there is no verdict: neither "yes or no", copied from the prompt,
-    nor a word that its clause denies ("I cannot say yes") is one. Thinking is skipped.
+    verdict ("No, the builder is missing"), also behind a label. None if there is no verdict: neither "yes or no",
+    copied from the prompt, nor a word that its clause denies ("I cannot say yes") is one. Thinking is skipped.
     """
     text = after_thinking(text).strip()
     one = rf"({'|'.join(map(re.escape, words))})"
-    alone = [re.fullmatch(rf"(?:.*:)?\W*{one}\W*", each, re.IGNORECASE) for each in _STATEMENT.split(text)]
-    choice = re.compile(rf"\b{one}\b\W+(?:or|and)\W+{one}\b", re.IGNORECASE)
-    ends = re.search(rf"(?<!\w){one}\W*\Z", choice.sub("", text), re.IGNORECASE)
+    alone = [re.fullmatch(rf"(?:.*[:\uff1a])?\W*{one}\W*", each, re.IGNORECASE) for each in _STATEMENT.split(text)]
+    text = re.sub(rf"\b{one}\b\W+(?:or|and)\W+{one}\b", "", text, flags=re.IGNORECASE)
+    ends = re.search(rf"(?<!\w){one}\W*\Z", text, re.IGNORECASE)
     if ends and _DENIAL.search(_CLAUSE.split(text[: ends.start()])[-1]):
         ends = None
-    begins = re.match(rf"\W*{one}\s*(?=[^\w\s]|\n)", text, re.IGNORECASE)
+    begins = re.match(rf"(?:\W*\w+\W*[:\uff1a])?\W*{one}\s*(?=[^\w\s]|\n)", text, re.IGNORECASE)
     found = next(filter(None, (*reversed(alone), ends, begins)), None)
     return found[1].lower() if found else None
 
@@ -157,30 +182,44 @@ def is_nothing(text: str) -> bool:
     return not text.strip() or (len(text.split()) == 1 and parse_verdict(text, ("nothing",)) is not None)
 
 
-_LIST_MARK = re.compile(r"^(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+")
+_LIST_MARK = re.compile(r"^(?:(?:[-*\u2022]|\(?(?:\d{1,2}|[a-z])\)|\d{1,2}\.)\s+|\d{1,2}\u3001)")
+_FENCE = re.compile(r"```\w*")
+_MARKED = re.compile(r"([*_]{1,3}|[\"'`])((?:(?!\1).)+)\1")
 
 
 def parse_lines(text: str) -> list[str]:
-    """The lines of a list without bullets or numbers; empty lines and case-insensitive duplicates are dropped."""
+    """The lines of a list without bullets, numbers, emphasis and quotation marks.
+
+    Case-insensitive duplicates, fences and lines that introduce what follows, with a colon at their end, are dropped.
+    """
     items: dict[str, str] = {}
     for line in after_thinking(text).splitlines():
-        item = _LIST_MARK.sub("", line.strip()).strip()
-        if item:
+        item = _unmarked(_LIST_MARK.sub("", _unmarked(line)))
+        if item and not _FENCE.fullmatch(item) and not item.endswith((":", "\uff1a")):
             items.setdefault(item.casefold(), item)
     return list(items.values())
 
 
+def _unmarked(line: str) -> str:
+    """A line without emphasis or quotation marks around all of it."""
+    return _MARKED.sub(r"\2", line.strip()) if _MARKED.fullmatch(line.strip()) else line.strip()
+
+
 # `No #5 leaves Oslo` is a number, not a verdict.
-_NOTE = re.compile(r"\b(YES|NO(?![ \t]+#\d))[ \t*_]*#[ \t*_]*", re.IGNORECASE)
+_NOTE = re.compile(r"\b(YES|NO(?![ \t]+#\d))[ \t*_]*[#\uff03][ \t*_]*", re.IGNORECASE)
+_WRAPPED = re.compile(r"(```\w*\n|[\"'`])((?:(?!\1).)*?)\s*(?:```|\1)", re.DOTALL)
 _NOTE_LINE = re.compile(rf"^[ \t*_\"'`]*{_NOTE.pattern}", re.IGNORECASE | re.MULTILINE)
 
 
 def parse_note(text: str) -> str | None:
     """The notes of a note-taker's `YES#<notes>`, an empty string for `NO#...`, or None if it is neither.
 
-    The last verdict counts: of those that begin a line, or else of all. Several notes in a row are one.
+    The last verdict counts: of those that begin a line, or else of all. Several notes in a row are one. A fence or
+    quotation marks around the reply are no part of it.
     """
-    text = after_thinking(text)
+    text = after_thinking(text).strip()
+    if wrapped := _WRAPPED.fullmatch(text):
+        text = wrapped[2]
     verdicts = [*_NOTE_LINE.finditer(text)] or [*_NOTE.finditer(text)]
     if not verdicts:
         return None
@@ -191,7 +230,7 @@ def parse_note(text: str) -> str | None:
 
 
 _DECISION = re.compile(
-    r"\bdecision[\s\"'*_(]*[:=][\s\"'*_(]*(true|false)(?=[\"'*_)]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
+    r"\bdecision[\s\"'*_(]*[:=\uff1a][\s\"'*_(\[]*(true|false)(?=[\"'*_)\]]*[ \t]*(?:[},.;\n]|\Z))", re.IGNORECASE
 )
 
 
@@ -204,17 +243,30 @@ def parse_decision(text: str) -> bool | None:
     return decisions[-1].lower() == "true" if decisions else None
 
 
-_ANSWER = re.compile(r"(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*:|so,? the (?:final )?answer is\b)[\s*_:]*", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"(?:(?<![^\W_])(?:answer(?:\s+is)?[\s*_]*[:\uff1a]|(?:so|thus|hence|therefore),? the (?:final )?answer is\b"
+    r"|the final answer is\b)|^[ \t]*(?:#+[ \t*_]*|[*_]{2,3})(?:final )?answer[ \t*_]*\n)[\s*_:]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BOX = re.compile(r"\\boxed\s*\{(?:\s*\\text\s*\{([^{}]*)\}\s*|((?:[^{}]|\{[^{}]*\})*))\}")
+
+
+def boxed(text: str) -> str:
+    """The text in the last box of a reply (`\\boxed{...}`), as models write answers in LaTeX; empty without one."""
+    *_, box = [None, *_BOX.finditer(text)]
+    return (box[1] or box[2] or "").strip() if box else ""
 
 
 def parse_answer(text: str) -> str:
-    """The text after the last "Answer:", "answer is:" or "So the answer is"; empty if there is none.
+    """The answer that a reply states, empty if there is none: the text after the last mark of one, or in a box there.
 
+    Marks are "Answer:", "answer is:", "So the answer is" and the heading "Answer". Without a mark the last box counts.
     A single sentence loses its full stop, since it rarely is a sentence: "Mira." is a name.
     """
     text = without_thinking(text)
     matches = list(_ANSWER.finditer(text))
-    answer = text[matches[-1].end() :].strip().rstrip("*_") if matches else ""
+    stated = text[matches[-1].end() :] if matches else ""
+    answer = boxed(stated if matches else text) or stated.strip().rstrip("*_")
     if first_sentence(answer) != answer or ends_with_abbreviation(answer):
         return answer
     return answer.removesuffix(".").rstrip("*_")
@@ -223,9 +275,10 @@ def parse_answer(text: str) -> str:
 def next_sentence(reply: str, answer_style: str) -> str:
     """The first sentence of a reply, or its first line if that sentence states an answer in the style `list` or `long`.
 
-    Such an answer may have several sentences, or numbers that look like the ends of some.
+    Such an answer may have several sentences, or numbers that look like the ends of some. A list mark is no part of it.
     """
+    reply = _LIST_MARK.sub("", reply.strip()).strip()
     sentence = first_sentence(reply)
     if answer_style in ("list", "long") and parse_answer(sentence):
-        return reply.strip().partition("\n")[0].rstrip()
+        return reply.partition("\n")[0].rstrip()
     return sentence

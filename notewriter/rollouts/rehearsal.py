@@ -17,6 +17,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import check
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.event_loop import run_async
+from notewriter.ground.options import option
 from notewriter.ground.records import Completion, Message, Question, Sampling
 from notewriter.models.checkpoint import Checkpoint, loading
 from notewriter.models.prices import Prices, cost, prices_of
@@ -35,26 +36,22 @@ TOKENS_A_WORD = 1.3
 class DryRunArguments:
     """Estimate the cost of a run without calling a model."""
 
-    dry_run: bool = field(
-        default=False,
-        metadata={
-            "help": "render the prompts of a sample of questions, print calls, tokens, time and money of the run, "
-            "and exit; an upper bound in that loops run to their limits and quotas end nothing early"
-        },
+    dry_run: bool = option(
+        False,
+        "render the prompts of a sample of questions, print calls, tokens, time and money of the run, "
+        "and exit; an upper bound in that loops run to their limits and quotas end nothing early",
     )
-    dry_run_questions: Annotated[int, Interval(ge=1)] = field(default=20, metadata={"help": "questions in the sample"})
-    reply_share: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.5, metadata={"help": "expected length of replies as a fraction of max_tokens"}
+    dry_run_questions: Annotated[int, Interval(ge=1)] = option(20, "questions in the sample")
+    reply_share: Annotated[float, Interval(gt=0, le=1)] = option(
+        0.5, "expected length of replies as a fraction of max_tokens"
     )
-    tokenizer: str | None = field(
-        default=None,
-        metadata={
-            "help": "a model folder or hub id whose tokenizer counts the tokens; default: the served model's, or "
-            f"{TOKENS_A_WORD} tokens per word without one"
-        },
+    tokenizer: str | None = option(
+        None,
+        "a model folder or hub id whose tokenizer counts the tokens; default: the served model's, or "
+        f"{TOKENS_A_WORD} tokens per word without one",
     )
-    tokens_per_second: Annotated[float, Interval(gt=0)] | None = field(
-        default=None, metadata={"help": "completion tokens per second of the server, to estimate hours"}
+    tokens_per_second: Annotated[float, Interval(gt=0)] | None = option(
+        None, "completion tokens per second of the server, to estimate hours"
     )
 
 

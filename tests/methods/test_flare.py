@@ -87,6 +87,14 @@ def test_only_the_first_sentence_ahead_counts():
     assert rollout.variables("step")[2]["sentences"] == ["One.", "Mira built it."]
 
 
+def test_the_mark_of_a_list_is_no_sentence():
+    rollout = ScriptedRollout(
+        "flare", ["1. One.", "2. Mira~0.9 built it.~0.1", "Mira built it.", "So the answer is: Mira."]
+    )
+    run(rollout, top_k=1)
+    assert rollout.variables("step")[-1]["sentences"] == ["One.", "Mira built it."]
+
+
 def test_where_every_token_is_kept_out_the_whole_sentence_is_the_query():
     rollout = ScriptedRollout("flare", ["One.", "Mira~0.1 Osk~0.2", "So the answer is: Mira."])
     run(rollout, top_k=1)

@@ -80,6 +80,12 @@ def test_what_cannot_be_read_or_done_is_counted():
     assert observations(rollout)[1] == observations(rollout)[3] == "No search has found this page."
 
 
+@pytest.mark.parametrize("name", ["1", "(1)", "(1) title a.0", "1: title a.0", "title a.0"])
+def test_a_page_is_named_as_the_list_shows_it(name):
+    _, rollout = run("search[a]", f"extract[{name}]", "nothing", FINISH, "Mira")
+    assert rollout.trace.counts == {"steps": 3, "opened": 1}
+
+
 def test_passages_of_one_title_are_one_page():
     rollout = ScriptedRollout("infogent", ["search[a]", "search[b]", "extract[1]", "nothing", FINISH, "Mira"])
 

@@ -67,6 +67,8 @@ def test_a_chain_without_an_answer_is_read_by_the_answering_model(replies, steps
         ("short", "So the answer is: Warner Bros. Pictures", "Warner Bros. Pictures"),
         ("short", "So the answer is: Mira. She built it in 1871.", "Mira"),
         ("yes_no", "So the answer is: No. It was built in 1871.", "No"),
+        ("short", "1. So the answer is: Mira.", "Mira"),
+        ("short", "- Therefore, the answer is **Mira**.", "Mira"),
         ("list", "So the answer is: 1. Mira Tolen 2. Osk", "1. Mira Tolen 2. Osk"),
     ],
 )

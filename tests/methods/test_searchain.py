@@ -56,6 +56,14 @@ def test_an_unsolved_query_is_completed_however_sure_the_reader_is(chain, verdic
     assert rollout.trace.counts.get("unreadable_verdicts", 0) == (verdict == "Mira")
 
 
+def test_a_reader_that_says_sure_only_by_way_of_politeness_corrects_nothing():
+    chain = f"[Query 1]: built?\n[Answer 1]: Osk\n{FINAL}"
+    _, rollout = run([chain], {"built?": "Sure! Here is the answer: Mira"})
+    assert rollout.trace.counts == {"steps": 1, "unreadable_verdicts": 1}
+    _, rollout = run([chain, FINAL], {"built?": "Sure, Mira"})
+    assert "the answer is: Mira" in feedback(rollout)[0]
+
+
 def test_nodes_that_were_seen_are_not_searched_again_unless_unsolved():
     chains = [
         "[Query 1]: Built the bridge?\n[Answer 1]: Osk",
@@ -99,6 +107,8 @@ def test_a_long_answer_is_the_whole_final_content():
     [
         ("[Query 1]: a?\n[Answer 1]: b\nc\n[Query 2]: d?", [("a?", "b\nc"), ("d?", "")], ""),
         ("**[query]** a?\n[Answer] b\n[Answer] c", [("a?", "b")], ""),
+        ("**[Query 1]:** a?\n**[Answer 1]:** b\n\n**[Final Content]:** f", [("a?", "b")], "f"),
+        ("[Query 1]\uff1aa?\n[Answer 1]\uff1ab", [("a?", "b")], ""),
         ("[Answer 1]: b\n[Query]:\n[Final Content]: f", [], "f"),
         ("none", [], ""),
     ],

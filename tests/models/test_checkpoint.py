@@ -152,10 +152,20 @@ def test_a_changed_file_changes_the_fingerprint_even_at_the_same_size_and_time(f
 
 
 @pytest.mark.parametrize(
-    "name", ["generation_config.json", "chat_template.jinja", "adapter_model.safetensors", "adapter_model.bin"]
+    "name",
+    [
+        "generation_config.json",
+        "chat_template.jinja",
+        "adapter_model.safetensors",
+        "adapter_model.bin",
+        "1_Dense/model.safetensors",
+        "router_config.json",
+        "document_0_Transformer/model.safetensors",
+    ],
 )
 def test_a_new_file_that_changes_replies_changes_the_fingerprint(folder: Path, name: str) -> None:
     before = Checkpoint(folder).fingerprint()
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("new")
     assert Checkpoint(folder).fingerprint() != before
 

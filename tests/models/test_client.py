@@ -8,7 +8,7 @@ import threading
 from dataclasses import asdict, replace
 
 import pytest
-from fake_endpoint import FAULTS, default_reply, error, fake_endpoint
+from fake_endpoint import FAULTS, Fault, default_reply, error, fake_endpoint
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
@@ -348,6 +348,33 @@ async def test_prompts_that_are_too_long_end_no_run(connect, reason):
                 await client.complete(chat("hi"), SAMPLING, sample=sample)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "The response was filtered due to the prompt", "code": "content_filter"}}),
+        (400, {"error": {"message": "It was rejected because it was considered high risk", "type": "content_filter"}}),
+        (400, {"error": {"message": "Content Exists Risk", "code": "invalid_request_error"}}),
+        (
+            400,
+            {"error": {"message": "Input data may contain inappropriate content.", "code": "data_inspection_failed"}},
+        ),
+        (
+            400,
+            {"error": {"message": "Your prompt was flagged as violating our usage policy.", "code": "invalid_prompt"}},
+        ),
+        (400, {"error": {"message": "litellm.ContentPolicyViolationError: filtered", "code": "400"}}),
+        (403, {"code": "permission-denied", "error": "Content violates usage guidelines. Failed check: BIO"}),
+        (403, {"error": {"message": "The model requires moderation and your input was flagged", "code": 403}}),
+    ],
+)
+async def test_prompts_that_a_provider_refuses_for_what_they_say_end_no_run(connect, status, body):
+    with fake_endpoint(refuses=lambda request: Fault(status, json.dumps(body).encode())) as endpoint:
+        client = connect(endpoint.base_url)
+        for sample in range(2 * REFUSALS):
+            with pytest.raises(RequestRefused):
+                await client.complete(chat("hi"), SAMPLING, sample=sample)
+
+
 async def test_a_reply_in_between_forgives_refusals(connect):
     refuse = error(400, "no such tool")
     faults = [*[refuse] * (REFUSALS - 1), None, *[refuse] * (REFUSALS - 1)]
@@ -364,9 +391,11 @@ async def test_a_reply_in_between_forgives_refusals(connect):
 @pytest.mark.parametrize(
     ("fault", "remedy"),
     [
-        ("401", "rejects the key; set a valid one in the environment variable A_KEY"),
+        ("401", "rejects the key; set a valid one in the environment variable A_KEY .*Incorrect API key provided"),
         ("403", "rejects the key"),
+        (error(403, "Your region is not served"), r"\(it says: Your region is not served\)"),
         ("404", r"has no model 'fake' .* correct model or base_url \(which usually ends in /v1\)"),
+        (error(404, "No endpoint matches your data policy"), r"\(it says: No endpoint matches your data policy\)"),
     ],
 )
 async def test_a_wrong_key_or_address_is_named_at_once(connect, waits, fault, remedy):

@@ -172,6 +172,7 @@ async def said(client: Callable[[str], Client], *bodies: dict[str, Any], **sampl
         ("model_length", "length"),
         ("model_context_window_exceeded", "length"),
         ("repetition", "length"),
+        ("CONTINUATION", "length"),
     ],
 )
 async def test_a_reply_is_ended_by_the_model_or_cut_whatever_the_servers_word_for_it(connect, finish_reason, kept):
@@ -185,6 +186,7 @@ NO_ANSWERS = [
     (reply("Mi", finish_reason="content_filter: RECITATION"), "'content_filter: RECITATION': a filter"),
     (reply("Mi", finish_reason="SAFETY"), "'SAFETY': a filter"),
     (reply("Mi", finish_reason="sensitive"), "'sensitive': a filter"),
+    (reply("Mi", finish_reason="MODEL_ARMOR"), "'MODEL_ARMOR': a filter"),
     (reply(None, refusal="I cannot help with that."), "the model refuses: I cannot help with that."),
     (reply([{"type": "refusal", "refusal": "I will not."}]), "the reply has a part of type 'refusal': I will not."),
     (reply(None, finish_reason="tool_calls", tool_calls=CALL), "the reply calls a tool .finish_reason 'tool_calls'"),
@@ -227,6 +229,8 @@ BROKEN = [
     ({"object": "error", "message": "engine is dead", "code": 500}, "in place of a reply: engine is dead"),
     (reply() | {"choices": []}, "a reply without choices"),
     (reply() | {"choices": None}, "a reply without choices"),
+    (reply("Mi", finish_reason="TIMEOUT"), "'TIMEOUT'"),
+    (reply("Mi", finish_reason="MALFORMED_RESPONSE"), "'MALFORMED_RESPONSE'"),
     (reply(finish_reason=None), "a reply without a finish reason"),
     (reply(finish_reason=""), "a reply without a finish reason"),
     ({"code": 50508, "message": "System is too busy", "data": None}, "in place of a reply: System is too busy"),

@@ -44,6 +44,14 @@ def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument,
         'I need her town. {"function": "search", "parameters": {"query": "Where was Mira born?"}',
         'Thought 1: I need her town. Action 1: {"function": "search", "parameters": {"query": "Where was Mira born?"}}',
         'I need her town. **Action:** ```json\n{"name": "search", "arguments": {"query": "Where was Mira born?"}}\n```',
+        "Thought 1\uff1aI need her town.\nAction 1\uff1a"
+        '{"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation 1\uff1aIn Osk.',
+        "### Thought 1\nI need her town.\n\n### Action 1\n```json\n"
+        '{"function": "search", "parameters": {"query": "Where was Mira born?"}}\n```\n\n### Observation 1\nIn Osk.',
+        "1. **Thought:** I need her town.\n2. **Action:** "
+        '{"function": "search", "parameters": {"query": "Where was Mira born?"}}',
+        'Thought: I need her town.\nAction: {\n  "function": "search",\n  "parameters": {\n'
+        '    "query": "Where was Mira born?", // her town\n  },\n}',
         # Thinking and invented observations are ignored.
         '<think>Or {"function": "finish", "parameters": {"answer": "Tolen"}}?\n</think>\nThought: I need her town.\n'
         'Action: {"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation: In Osk.\n'
@@ -77,6 +85,9 @@ def test_a_thought_keeps_its_words_about_actions():
         ("{'function': 'finish', 'parameters': {'answer': 'He sang \"Osk\"'}}", 'He sang "Osk"'),
         ('{"function": "finish", "parameters": {"answer": "two\nlines"}}', "two\nlines"),
         ('{"function": "finish", "parameters": {"answer": 1905}}', "1905"),
+        ('{"function": "finish", "parameters": {"answer": true}}', "yes"),
+        ('{"function": "finish", "parameters": {"answer": false}}', "no"),
+        ('{"function": "finish", "parameters": {"answer": ["Mira Tolen", 1905]}}', "Mira Tolen, 1905"),
         ('{"function": "finish", "parameters": {"answer": "1905", "sure": true}}', "1905"),
         ('{"a": 1} {"function": "finish", "parameters": {"answer": "the second object"}}', "the second object"),
     ],
@@ -97,9 +108,11 @@ def test_the_argument_is_taken_whole(call, argument):
         "Action: {'function': 'search', 'parameters': {'answer': 'Osk'}}",
         'Action: {"function": "lookup", "parameters": {"query": "Mira"}}',
         'Action: {"function": ["search"], "parameters": {"query": "Mira"}}',
-        'Action: {"function": "search", "parameters": {"query": ["Mira"]}}',
+        'Action: {"function": "search", "parameters": {"query": [["Mira"]]}}',
+        'Action: {"function": "search", "parameters": {"query": ["Mira", null]}}',
+        'Action: {"function": "search", "parameters": {"query": []}}',
         'Action: {"function": "search", "parameters": "Mira"}',
-        'Action: {"function": "finish", "parameters": {"answer": true}}',
+        'Action: {"function": "finish", "parameters": {"answer": null}}',
         '<think>{"function": "finish", "parameters": {"answer": "Osk"}}\n</think>',
         'Observation: {"function": "finish", "parameters": {"answer": "Osk"}}',
         '{"function": ' * 3000,
@@ -132,6 +145,12 @@ def test_any_text_is_a_call_with_an_argument_or_none(text):
         ("Thought: I could search[x].\nAction: finish[y]", Action("I could search[x].", "finish", "y")),
         ("Action: search[]\nAction: finish[y]", Action("", "finish", "y")),
         ("<think>\nsearch[x]\n</think>\nAction: finish[y]", Action("", "finish", "y")),
+        ("Thought\uff1aWho?\nAction\uff1asearch[Osk]", Action("Who?", "search", "Osk")),
+        ("## Thought\nWho?\n\n## Action\nsearch[Osk]", Action("Who?", "search", "Osk")),
+        ("Action: search\u3010Osk\u3011", Action("", "search", "Osk")),
+        ("Action: finish[\u201cMira\u201d]", Action("", "finish", "Mira")),
+        ('Action: search(query="Osk")', Action("", "search", "Osk")),
+        ('Action: search[title="Osk" year="1905"]', Action("", "search", 'title="Osk" year="1905"')),
         ("Observation: none\nAction: finish[y]", None),
         ("I might search[x] or finish[y].", None),
         ("Action: research[x]", None),

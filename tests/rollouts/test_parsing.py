@@ -53,6 +53,7 @@ def test_an_object_is_found_in_prose(value, prose):
         ('Sure! Here it is:\n```json\n{"a": {"b": [1]}}\n```\nAnything else?', {"a": {"b": [1]}}),
         ('A set {x} comes first, then {"a": 1} and {"b": 2}', {"a": 1}),
         ('[{"a": 1}]', {"a": 1}),
+        ('{"a": "x // y, }", // a comment\n "b": [1, 2,], // another\n}', {"a": "x // y, }", "b": [1, 2]}),
         ("{'a': 1}", None),
         ('{"a": 1', None),
         ("[1, 2]", None),
@@ -82,6 +83,11 @@ def test_the_first_json_object_counts(text, value):
         ('{"status": "True"} or {"status": "False"}', None),
         ('Is it {"status": "False"}?\n</think>\n\n{"status": "True"}', True),
         ("**Status**: **True**", True),
+        ("**True**", True),
+        ("True. The new note adds the year.", True),
+        ("The status is **False**.", False),
+        ("{\u201cstatus\u201d\uff1a \u201cTrue\u201d}", True),
+        ("1. Key information: True\n2. Completeness: False", None),
         ('{"status": "Maybe"}', None),
         ("It is true that the note is better.", None),
         ('{"status": "Truely"}', None),
@@ -108,6 +114,7 @@ def test_a_status_is_read_however_it_is_quoted(text, status):
         ("1 is the best, 2 the worst", None),
         ("{'best_id': 3, 'worst_id': 1}", (2, 0)),
         ('{"reason": {"best": "it is whole"}, "best_id": 3,\n"worst_id": 1\n}', (2, 0)),
+        ('{\n  "best_id": 3, // the whole one\n  "worst_id": 1 // the short one\n}', (2, 0)),
         ('{"best_id": 1, "worst_id": 1', None),
         ('{"best_id": 1, "worst_id": 2}\nNo, rather {"best_id": 3, "worst_id": 2}', None),
         ('Is it {"best_id": 1, "worst_id": 2}?\n</think>\n\n{"best_id": 3, "worst_id": 2}', (2, 1)),
@@ -235,6 +242,15 @@ def test_evidence_is_a_list_of_texts(text, pieces):
         ("Answer: -5 $", "-5 $"),
         ("The answer: nobody knows whether the answer is known.", "nobody knows whether the answer is known"),
         ("So the answer is:", ""),
+        ("Answer\uff1aMira", "Mira"),
+        ("Therefore, the answer is **Mira**.", "Mira"),
+        ("The final answer is Mira.", "Mira"),
+        ("Osk is the town.\n\n### Final Answer\nMira", "Mira"),
+        ("**Answer**\n\nMira", "Mira"),
+        ("Osk is the town.\n\n**Final Answer**\n\n\\boxed{Mira}", "Mira"),
+        ("Answer: \\(\\boxed{\\text{Mira Tolen}}\\)", "Mira Tolen"),
+        ("She is $\\boxed{Mira}$, as the second passage says.", "Mira"),
+        ("The boxed answer \\boxed{Osk} is wrong.\nAnswer: Mira", "Mira"),
         ("It is Mira.\nAnswer:", ""),
         ("The answer is not known yet.", ""),
         ("Mira built it.", ""),
@@ -265,6 +281,10 @@ def test_any_text_holds_its_answer(text):
         ("False, the summary does not name her.", "false"),
         ("True - she is named.", "true"),
         ("It isn't named, so false", "false"),
+        ("Verdict: FALSE, because she is not named.", "false"),
+        ("Answer: True (the summary names her)", "true"),
+        ('{"supported": "false", "reason": "it names the year alone"}', "false"),
+        ('"true" or "false"', None),
         ("It is not true.", None),
         ("I cannot say that this is true", None),
         ("True or False", None),
@@ -288,6 +308,21 @@ def test_lines_lose_their_marks_and_come_once():
     assert parse_lines(text) == ["Mira", "Osk", "Tolen", "*", "J. Doe", "1871", "U. N. Owen"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Here are two candidates:\n\n1. Mira\n2. Osk",
+        "1. **Mira**\n2. **Osk**",
+        "**1. Mira**\n**2. Osk**",
+        '- "Mira"\n- `Osk`',
+        "```\nMira\nOsk\n```",
+        "1\u3001Mira\n2\u3001Osk",
+    ],
+)
+def test_only_what_a_list_holds_is_a_line_of_it(text):
+    assert parse_lines(text) == ["Mira", "Osk"]
+
+
 @given(TEXTS)
 def test_any_text_is_a_list_of_lines_without_an_empty_one(text):
     assert all(line and line in text for line in parse_lines(text))
@@ -299,6 +334,9 @@ def test_any_text_is_a_list_of_lines_without_an_empty_one(text):
         ("YES#Mira built it.", "Mira built it."),
         ("yes # Mira\nand Osk.", "Mira\nand Osk."),
         ("The reply is: **YES#** Mira.", "Mira."),
+        ("```\nYES#Mira built it.\n```", "Mira built it."),
+        ('"YES#Mira built it."', "Mira built it."),
+        ("YES\uff03Mira built it.", "Mira built it."),
         ("YES#", ""),
         ("NO#No relevant information.", ""),
         ("NO#", ""),

@@ -93,10 +93,10 @@ async def flare(
 
 
 def _tokens_of(beginning: str, tokens: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The tokens that start within the beginning of their text."""
+    """The tokens up to the end of a sentence at the beginning of their text, with a list mark before it."""
     texts = [token for token, _ in tokens]
     whole = "".join(texts)
-    end = len(whole) - len(whole.lstrip()) + len(beginning)
+    end = whole.find(beginning) + len(beginning)
     starts = accumulate((len(text) for text in texts), initial=0)
     return [token for token, start in zip(tokens, starts, strict=False) if start < end]
 

@@ -33,6 +33,8 @@ SCHEMA = object_schema(
     }
 )
 
+# `1`, `(1)`, and with its title, as a search lists it.
+_NUMBER = re.compile(r"\(?(\d{1,6})(?:\)|:|\Z)", re.ASCII)
 _ADD = re.compile(r"ADD\(P(\d{1,3})\)", re.IGNORECASE)
 _REPLACE = re.compile(r"REPLACE\(E(\d{1,3}),\s*P(\d{1,3})\)", re.IGNORECASE)
 
@@ -138,9 +140,10 @@ def _listed(titles: list[str], found: dict[str, list[Passage]]) -> str:
 
 
 def _page(argument: str, shown: list[str], found: dict[str, list[Passage]]) -> str | None:
-    """The title of a page that was found, named by its number in the last search or by its title."""
-    if argument.isdecimal() and 1 <= int(argument) <= len(shown):
-        return shown[int(argument) - 1]
+    """The title of a page that was found, named by its number in the last search, its title, or both."""
+    number = _NUMBER.match(argument)
+    if number and 1 <= int(number[1]) <= len(shown):
+        return shown[int(number[1]) - 1]
     return next((title for title in found if title.casefold() == argument.casefold()), None)
 
 

@@ -17,8 +17,11 @@ PLAN = Stage(
 READ = Stage("searchain/read", "judge", rehearsal="Unsure: {query}")
 ANSWER = Stage("searchain/answer", "answer", "answer", calls=1)
 
-_LABEL = re.compile(r"\[(unsolved query|query|answer|final content)[ \t]*\d*\][ \t*]*:?", re.IGNORECASE)
-_VERDICT = re.compile(r"\W*(sure|unsure)\b[\s*:.]*", re.IGNORECASE)
+_LABEL = re.compile(
+    r"[*_]*\[(unsolved query|query|answer|final content)[ \t]*\d*\][ \t*_]*[:\uff1a]?[ \t*_]*", re.IGNORECASE
+)
+# "Sure!" is what chat models begin any reply with.
+_VERDICT = re.compile(r"\W*(sure|unsure)\b(?!!)[\s*:.,\uff1a]*", re.IGNORECASE)
 
 
 class _Node(NamedTuple):
