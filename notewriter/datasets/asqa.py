@@ -1,6 +1,6 @@
 """ASQA: ambiguous questions, answered by a paragraph that covers every reading.
 
-Files are the original `ASQA.json` (its dev split, or its only one) or ALCE's list of 948 questions.
+Files are the original `ASQA.json` (its dev split, or its only one), ALCE's list of 948 questions or the Hub's rows.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from notewriter.ground.releases import File, Release
 
 
 def _records(path: Path) -> reading.Records:
-    return reading.array(path) if reading.is_list(path) else _split(path)
+    return _split(path) if reading.is_object(path) else reading.records(path)
 
 
 def _split(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -35,7 +35,7 @@ def _question(record: dict[str, Any], place: str) -> Question:
         raise UserError(f"{place}: {KEY!r} is empty; use a split with answers")
     metadata = reading.get(record, "metadata", dict, place) if record.get("metadata") is not None else {}
     return Question(
-        id=reading.get(record, "id", str, place),
+        id=reading.identifier(record, "id", place),
         question=question,
         answers=answers,
         metadata={key: value for key, value in metadata.items() if isinstance(value, str | int | float)},

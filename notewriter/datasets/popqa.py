@@ -1,6 +1,5 @@
 """PopQA: a TSV of questions about Wikidata entities, most of them rare (Mallen et al., 2023)."""
 
-import json
 from functools import partial
 from typing import Any
 
@@ -13,16 +12,13 @@ from notewriter.ground.releases import File, Release
 
 def _question(record: dict[str, Any], place: str) -> Question:
     """The metadata have the relation and the monthly page views of subject and object (`s_pop`, `o_pop`)."""
-    cell = reading.get(record, "possible_answers", str, place)
-    try:
-        answers = reading.strings({"possible_answers": json.loads(cell)}, "possible_answers", place)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: 'possible_answers' is not JSON ({error}); use the original file") from error
+    answers = reading.tuples(record, "possible_answers", (), list[str], place)
     if not answers:
         raise UserError(f"{place}: 'possible_answers' is empty; use the original file")
-    views = {key: record[key] for key in ("s_pop", "o_pop") if record.get(key)}
+    # Numbers in Parquet, texts in the table.
+    views = {key: str(record.get(key)) for key in ("s_pop", "o_pop")}
     return Question(
-        id=reading.get(record, "id", str, place),
+        id=reading.identifier(record, "id", place),
         question=reading.get(record, "question", str, place),
         answers=reading.distinct(answers),
         metadata={"prop": reading.get(record, "prop", str, place)}

@@ -106,7 +106,7 @@ def _ids_of_records(path: Path) -> list[tuple[str, str]]:
     ids = []
     for place, record in reading.lines(path):
         key = next((key for key in ID_KEYS if key in record), "id")
-        ids.append((place, reading.get(record, key, str, place)))
+        ids.append((place, reading.identifier(record, key, place)))
     return ids
 
 

@@ -9,7 +9,7 @@ from annotated_types import Interval
 from notewriter.datasets import BENCHMARKS, load_questions, question_file, select, with_metadata
 from notewriter.datasets.question_sets import with_question_set
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import kinds_in, names_in, where_set
+from notewriter.ground.options import kinds_in, names_in, option, where_set
 from notewriter.ground.recipes import find
 from notewriter.ground.records import Question
 from notewriter.ground.releases import FETCHED
@@ -53,35 +53,25 @@ class QuestionArguments:
     )
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
-    ids: str | None = field(
-        default=None,
-        metadata={
-            "card": False,
-            "help": "as question_set, but the questions stay in the order of their file",
-            "of": "questions",
-        },
+    ids: str | None = option(
+        None, "as question_set, but the questions stay in the order of their file", card=False, of="questions"
     )
-    question_set: str | None = field(
-        default=None,
-        metadata={
-            "card": False,
-            "help": "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
-            "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used",
-            "effect": where_set,
-            "of": "questions",
-        },
+    question_set: str | None = option(
+        None,
+        "use these questions in this order: a file of ids, JSON Lines of questions, or a rule such as "
+        "configs/question_sets/hotpotqa/ircot_test.yaml, one of the sets that the papers used",
+        card=False,
+        effect=where_set,
+        of="questions",
     )
-    where: dict[str, Any] | None = field(
-        default=None,
-        metadata={"help": "use the questions with this metadata, e.g. {type: bridge}", "of": "questions"},
+    where: dict[str, Any] | None = option(
+        None, "use the questions with this metadata, e.g. {type: bridge}", of="questions"
     )
-    limit: Annotated[int, Interval(ge=1)] | None = field(
-        default=None,
-        metadata={"help": "maximum number of questions, sampled with the seed after ids or question_set and where"},
+    limit: Annotated[int, Interval(ge=1)] | None = option(
+        None, "maximum number of questions, sampled with the seed after ids or question_set and where"
     )
-    seed: int | None = field(
-        default=0,
-        metadata={"help": "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"},
+    seed: int | None = option(
+        0, "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"
     )
     report_to: list[str] = field(
         default_factory=list,

@@ -187,6 +187,12 @@ def is_list(path: Path) -> bool:
         return read(file, 1000, path).lstrip().startswith("[")
 
 
+def is_object(path: Path) -> bool:
+    """Whether a file contains one JSON object, not records: by its name, or else by its beginning."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    return suffix not in (".jsonl", ".csv", ".tsv") and not _begins(path, b"PAR1") and not is_list(path)
+
+
 def mapping(path: Path) -> Iterator[tuple[str, Any]]:
     """The keys and values of a file that contains one JSON object, read into memory."""
     with open_text(path) as file:
@@ -202,8 +208,15 @@ def mapping(path: Path) -> Iterator[tuple[str, Any]]:
 def table(path: Path) -> Records:
     """The rows of a table as objects by the names in its first row: comma-separated (`.csv`), else tab-separated."""
     rows = cells(_lines_of(path), "," if path.name.endswith((".csv", ".csv.gz")) else "\t")
-    _, names = next(rows, ("", []))
+    first, names = next(rows, ("", []))
+    if twice := [name for name, times in Counter(filter(str.strip, names)).items() if times > 1]:
+        raise UserError(f"{first}: names the column {twice[0]!r} twice; rename one")
     for place, row in rows:
+        if any(map(str.strip, row[len(names) :])):
+            raise UserError(
+                f"{place}: has {len(row)} cells for {len(names)} columns; put a cell that contains the separator in "
+                "quotation marks"
+            )
         yield place, dict(zip(names, row, strict=False))
 
 

@@ -14,7 +14,7 @@ from notewriter.datasets.questions import PATH, SPLIT
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Question
 from notewriter.ground.releases import FETCHED
 
@@ -38,30 +38,24 @@ class HoldOutArguments:
         metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
     )
     output_dir: str = field(metadata={"help": "the folder of the two files"})
-    dev: Annotated[int, Interval(ge=1)] | None = field(
-        default=None,
-        metadata={"help": "number of questions to hold out, drawn at random; with --corpus a maximum"},
+    dev: Annotated[int, Interval(ge=1)] | None = option(
+        None, "number of questions to hold out, drawn at random; with --corpus a maximum"
     )
-    dev_share: Annotated[float, Interval(gt=0, lt=1)] | None = field(
-        default=None, metadata={"help": "the share of the questions to hold out, instead of --dev"}
+    dev_share: Annotated[float, Interval(gt=0, lt=1)] | None = option(
+        None, "the share of the questions to hold out, instead of --dev"
     )
-    corpus: str | None = field(
-        default=None,
-        metadata={"help": "the corpus.jsonl that has their evidence: check them, and hold out by document"},
-    )
+    corpus: str | None = option(None, "the corpus.jsonl that has their evidence: check them, and hold out by document")
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
-    train: Annotated[int, Interval(ge=0)] | None = field(
-        default=None, metadata={"help": "number of other questions to keep, drawn at random; default: all"}
+    train: Annotated[int, Interval(ge=0)] | None = option(
+        None, "number of other questions to keep, drawn at random; default: all"
     )
-    beside: str | None = field(
-        default=None,
-        metadata={
-            "help": "a file of further questions to learn from, in JSON Lines, without those that are asked in "
-            "--path or share evidence with held-out questions"
-        },
+    beside: str | None = option(
+        None,
+        "a file of further questions to learn from, in JSON Lines, without those that are asked in "
+        "--path or share evidence with held-out questions",
     )
-    seed: int = field(default=0, metadata={"help": "seed of the draw"})
+    seed: int = option(0, "seed of the draw")
 
 
 def main(argv: list[str]) -> None:

@@ -1,5 +1,9 @@
-"""TriviaQA: one JSON object whose `Data` lists questions, each with its answer's aliases (Joshi et al., 2017)."""
+"""TriviaQA: one JSON object whose `Data` lists questions, each with its answer's aliases (Joshi et al., 2017).
 
+The Hub has the same questions as rows, whose keys are in lower case: `question_id`, `answer`, `normalized_aliases`.
+"""
+
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +14,14 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.releases import File, Release
 
+UNKNOWN = "<unk>"
+"""The answer of the test questions on the Hub."""
+
 
 def _records(path: Path) -> reading.Records:
+    if not reading.is_object(path):
+        yield from reading.records(path)
+        return
     content = dict(reading.mapping(path))
     for number, record in enumerate(reading.objects(content, "Data", str(path)), start=1):
         yield f"{path}: record {number}", record
@@ -19,18 +29,25 @@ def _records(path: Path) -> reading.Records:
 
 def _question(record: dict[str, Any], place: str) -> Question:
     """The main answer is `Value`; the aliases follow, and those that the official scorer reads."""
-    if "Answer" not in record:
-        raise UserError(f"{place}: has no 'Answer'; use a split with answers")
-    answer = reading.get(record, "Answer", dict, place)
-    keys = ("Aliases", "NormalizedAliases", "HumanAnswers")
+    named = _on_the_hub if "question_id" in record else str
+    if named("Answer") not in record:
+        raise UserError(f"{place}: has no {named('Answer')!r}; use a split with answers")
+    answer = reading.get(record, named("Answer"), dict, place)
+    value = reading.get(answer, named("Value"), str, place)
+    if value == UNKNOWN:
+        raise UserError(f"{place}: its answer is {UNKNOWN}; use a split with answers")
+    keys = map(named, ("Aliases", "NormalizedAliases", "HumanAnswers"))
     aliases = (reading.strings(answer, key, place, optional=True) for key in keys)
     return Question(
-        id=reading.get(record, "QuestionId", str, place),
-        question=reading.get(record, "Question", str, place),
-        answers=reading.distinct(
-            [reading.get(answer, "Value", str, place), *(each for some in aliases for each in some)]
-        ),
+        id=reading.get(record, named("QuestionId"), str, place),
+        question=reading.get(record, named("Question"), str, place),
+        answers=reading.distinct([value, *(each for some in aliases for each in some)]),
     )
+
+
+def _on_the_hub(key: str) -> str:
+    """`QuestionId` as `question_id`."""
+    return re.sub(r"\B(?=[A-Z])", "_", key).lower()
 
 
 RELEASE = Release(

@@ -29,7 +29,16 @@ def load_questions(path: Path) -> list[Question]:
         ]
         for place, record in reading.lines(aliases_path)
     }
-    logger.info("%s: aliases in this file count as gold answers", aliases_path)
+    if any("answer_id" in question.metadata for question in questions):
+        logger.info("%s: aliases in this file count as gold answers", aliases_path)
+    else:
+        # Copies on the Hub leave it out; of the original's questions, those of yes and no have none.
+        logger.warning(
+            "%s: no question has an 'answer_id', so that the aliases in %s do not count as in the official scorer; use "
+            "the original file",
+            path,
+            aliases_path.name,
+        )
     return [
         replace(
             question,

@@ -7,7 +7,7 @@ from typing import Any
 from notewriter.artifacts.traces import Generation, Step, Trace
 from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
 from notewriter.methods import METHODS, check_extractive, check_index, prepare
 from notewriter.models.client import RequestRefused
@@ -27,13 +27,11 @@ class AskArguments:
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
-    method: str = field(
-        default="deepnote", metadata={"help": f"one of: {', '.join(METHODS)}", "plugins": METHODS, "names": names_in}
-    )
+    method: str = option("deepnote", f"one of: {', '.join(METHODS)}", plugins=METHODS, names=names_in)
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}"}
     )
-    output_dir: str = field(default="runs/ask", metadata={"help": "folder for the server's log (with --serve)"})
+    output_dir: str = option("runs/ask", "folder for the server's log (with --serve)")
 
 
 def prepared(arguments: AskArguments, models: ModelArguments) -> tuple[Method, Sequence[Part]]:

@@ -5,7 +5,7 @@ used, and the best is chosen by the task's score.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from notewriter.artifacts import best_checkpoint
@@ -13,6 +13,7 @@ from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, BestCheckpoint
 from notewriter.artifacts.metrics import Metrics
 from notewriter.evaluation.catalogue import HEADLINE
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.models.checkpoint import STATE, checkpoints_of
 from notewriter.models.roles import ModelArguments, policies_in
 
@@ -23,17 +24,13 @@ BEST = best_checkpoint.NAME
 class CheckpointArguments:
     """Evaluate each checkpoint of a training run instead of one model."""
 
-    checkpoints: str | None = field(
-        default=None,
-        metadata={
-            "help": "the folder of a training run, in place of --serve: serve and evaluate its checkpoints one after "
-            "another, each in a folder of its name in output_dir, and name the checkpoint with the best score "
-            f"({BEST}); report draws score, loss and reward margin of output_dir against steps"
-        },
+    checkpoints: str | None = option(
+        None,
+        "the folder of a training run, in place of --serve: serve and evaluate its checkpoints one after "
+        "another, each in a folder of its name in output_dir, and name the checkpoint with the best score "
+        f"({BEST}); report draws score, loss and reward margin of output_dir against steps",
     )
-    best_by: str | None = field(
-        default=None, metadata={"help": f"the score that decides; default: the first of {', '.join(HEADLINE)}"}
-    )
+    best_by: str | None = option(None, f"the score that decides; default: the first of {', '.join(HEADLINE)}")
 
 
 def find(run: Path, models: ModelArguments) -> dict[int, Path]:

@@ -33,7 +33,7 @@ from notewriter.evaluation.scoring import prediction_of, summarise, trace_of
 from notewriter.ground import typed
 from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Question
 from notewriter.methods import METHODS, check_extractive, check_index, prepare, with_style
 from notewriter.methods.notes_writing import SKIPPED_PARTS, SPLIT_PAGES
@@ -54,30 +54,23 @@ logger = logging.getLogger(__name__)
 class EvaluateArguments(QuestionArguments):
     """The options of `notewriter evaluate`: the method, the questions, and the scores of answers."""
 
-    method: str = field(
-        default="deepnote",
-        metadata={"help": f"one of: {', '.join(METHODS)}", "of": "method", "plugins": METHODS, "names": names_in},
-    )
+    method: str = option("deepnote", f"one of: {', '.join(METHODS)}", of="method", plugins=METHODS, names=names_in)
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the method's options, e.g. {top_k: 5, max_step: 3}", "of": "method"}
     )
-    family: str | None = field(
-        default=None,
-        metadata={
-            "help": f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}",
-            "plugins": FAMILIES,
-            "names": names_in,
-        },
+    family: str | None = option(
+        None,
+        f"the metric family that scores answers; default: the dataset's own. One of: {', '.join(FAMILIES)}",
+        plugins=FAMILIES,
+        names=names_in,
     )
-    controls: bool = field(
-        default=False,
-        metadata={
-            "help": "also score notes without a model: sentences of the passages that the run found, at as many words "
-            "as its notes. Where a third of the questions is yes or no, score constant answers too. No model is called",
-            "effect": False,
-        },
+    controls: bool = option(
+        False,
+        "also score notes without a model: sentences of the passages that the run found, at as many words "
+        "as its notes. Where a third of the questions is yes or no, score constant answers too. No model is called",
+        effect=False,
     )
-    name: str | None = field(default=None, metadata={"help": "the run's name in tables; default: the folder's name"})
+    name: str | None = option(None, "the run's name in tables; default: the folder's name")
 
 
 OPTIONS = (EvaluateArguments, ModelArguments, CostArguments)

@@ -17,6 +17,7 @@ from annotated_types import MinLen
 
 from notewriter.evaluation.controls import readings
 from notewriter.ground.config import parse
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage, Question
 from notewriter.rollouts.regression import FITTED, fitted, with_margin
 
@@ -39,12 +40,10 @@ class FitArguments:
             "alone. Default: notes go on up to their number of words"
         },
     )
-    encoder: str | None = field(
-        default=None,
-        metadata={
-            "help": "a sentence encoder, folder or hub id such as sentence-transformers/all-MiniLM-L6-v2, whose "
-            "similarity of sentence and question is one more feature (the extra `dense`)"
-        },
+    encoder: str | None = option(
+        None,
+        "a sentence encoder, folder or hub id such as sentence-transformers/all-MiniLM-L6-v2, whose "
+        "similarity of sentence and question is one more feature (the extra `dense`)",
     )
 
 

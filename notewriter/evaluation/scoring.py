@@ -16,6 +16,7 @@ from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.text import words_in
+from notewriter.ground.typed import misfit
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.resources import Resources
@@ -99,12 +100,20 @@ def score_answers(
         name: the name in tables.
 
     Raises:
-        UserError: no such family, no question, or a question that lacks what the family scores against.
+        UserError: no such family, no question, an answer that is no text or to none of the questions, or a question
+            that lacks what the family scores against.
     """
     check_family(family)
     check_questions(family, questions)
     if not questions:
         raise UserError("questions: there are none; load them with load_questions")
+    if problem := misfit(dict(answers), dict[str, str], "answers"):
+        raise UserError(f"{problem}; give the id of each question with its answer, both as text")
+    if strangers := answers.keys() - {question.id for question in questions}:
+        raise UserError(
+            f"answers: {len(strangers):,} of {len(answers):,} are of none of the questions, such as "
+            f"{min(strangers)!r}; give the questions that they answer, under the same ids"
+        )
     traces = [Trace(question.id, "", answer=answers.get(question.id, "")) for question in questions]
     predictions = [prediction_of(question, trace, family) for question, trace in zip(questions, traces, strict=True)]
     return Metrics(

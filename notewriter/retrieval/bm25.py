@@ -34,7 +34,7 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -47,6 +47,7 @@ from annotated_types import Interval
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 from notewriter.ground.text import UNSPACED, without_surrogates
 from notewriter.retrieval import frequent_words, index_folder, passages
@@ -110,13 +111,11 @@ LOCK = ".tantivy-meta.lock"
 class Analysis:
     """The analysis of text into words, with the weight of titles."""
 
-    analyzer: str = field(
-        default="english",
-        metadata={"help": f"how words are stemmed in a BM25 index: plain (not at all) or {', '.join(LANGUAGES)}"},
+    analyzer: str = option(
+        "english", f"how words are stemmed in a BM25 index: plain (not at all) or {', '.join(LANGUAGES)}"
     )
-    title_boost: Annotated[float, Interval(ge=0, le=1000)] = field(
-        default=1.0,
-        metadata={"help": "factor of the title's score in a BM25 index; 0 searches the contents only, titles included"},
+    title_boost: Annotated[float, Interval(ge=0, le=1000)] = option(
+        1.0, "factor of the title's score in a BM25 index; 0 searches the contents only, titles included"
     )
 
 

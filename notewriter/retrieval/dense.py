@@ -150,7 +150,8 @@ def texts_of(directory: str | Path) -> str:
     prompts = f"query prompt {manifest.query_prompt!r}, passage prompt {manifest.passage_prompt!r}"
     if manifest.pooling is None:
         return prompts
-    return f"{prompts}, {manifest.pooling} pooling, at most {manifest.max_tokens} tokens"
+    pooling = "no" if manifest.pooling == str(None) else manifest.pooling
+    return f"{prompts}, {pooling} pooling" + (f", at most {manifest.max_tokens} tokens" if manifest.max_tokens else "")
 
 
 def structure_of(directory: str | Path) -> str:
@@ -320,8 +321,11 @@ def _warn_cut(model: SentenceTransformer, prompt: str, corpus: passages.Passages
     """Warn of passages, in a sample, that are longer than the encoder reads."""
     rows = np.linspace(0, len(corpus) - 1, min(vectors.SAMPLE, len(corpus)), dtype=np.int64)
     texts = [f"{prompt}{corpus[int(row)].title}\n{corpus[int(row)].text}" for row in rows]
-    lengths = [len(ids) for ids in model.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
-    most = model.max_seq_length or max(lengths)
+    most, tokenizer = encoders.description(model)["max_tokens"], getattr(encoders.reader(model), "tokenizer", None)
+    if most is None or not callable(tokenizer):
+        # Bags of words and static embeddings read all of it.
+        return
+    lengths = [len(ids) for ids in tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
     if cut := sum(length > most for length in lengths):
         logger.warning(
             "of %d passages looked at, %d are longer than the %d tokens that the encoder reads; the rest of them is "

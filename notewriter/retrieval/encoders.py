@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.options import option
 from notewriter.ground.terminal import say_once
 from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import Checkpoint, is_hub_id, loading
@@ -45,6 +47,7 @@ KNOWN: dict[str, tuple[tuple[str, str], str | None]] = {
     r"gtr-t5-(base|large|xl|xxl)|sentence-t5-(base|large|xl|xxl)|labse": (_NONE, None),
     r"contriever(-msmarco)?|mcontriever(-msmarco)?|(hotpotqa|nq|tqa)_extractive_compressor": (_NONE, "mean"),
     r"all-(minilm|mpnet|distilroberta|roberta)-.*|(multi-qa|paraphrase|msmarco)-.*": (_NONE, None),
+    r"static-(retrieval|similarity)-mrl-.*|potion-.*": (_NONE, None),
     r"nomic-embed-text-v(1|1\.5|2-moe)": (("search_query: ", "search_document: "), "mean"),
     r"gte-qwen2-(1\.5b|7b)-instruct": ((f"{INSTRUCTION} ", ""), "lasttoken"),
     r"qwen3-embedding-(0\.6b|4b|8b)": ((INSTRUCTION, ""), "lasttoken"),
@@ -60,49 +63,33 @@ _PASSAGE = re.compile(r"(retrieval|search)?[._-]?(passage|document|corpus)", re.
 class Encoder:
     """An encoder with its settings."""
 
-    encoder: str | None = field(
-        default=None,
-        metadata={
-            "help": "build a dense index with this sentence-transformers model, a folder or a hub id "
-            "(BAAI/bge-base-en-v1.5 is DeepNote's); without an encoder the index is BM25"
-        },
+    encoder: str | None = option(
+        None,
+        "build a dense index with this sentence-transformers model, a folder or a hub id "
+        "(BAAI/bge-base-en-v1.5 is DeepNote's); without an encoder the index is BM25",
     )
-    query_prompt: Annotated[str, MinLen(0)] | None = field(
-        default=None,
-        metadata={"help": "text prepended to queries; by default from the encoder's configuration or name"},
+    query_prompt: Annotated[str, MinLen(0)] | None = option(
+        None, "text prepended to queries; by default from the encoder's configuration or name"
     )
-    passage_prompt: Annotated[str, MinLen(0)] | None = field(
-        default=None, metadata={"help": "text prepended to passages; likewise"}
+    passage_prompt: Annotated[str, MinLen(0)] | None = option(None, "text prepended to passages; likewise")
+    similarity: str | None = option(None, "cosine or dot; by default from the encoder's configuration")
+    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = option(64, "passages per batch")
+    device: str | None = option(
+        None, "device for passages: cpu, cuda, cuda:1, or several as cuda:0,cuda:1; by default all GPUs, else cpu"
     )
-    similarity: str | None = field(
-        default=None, metadata={"help": "cosine or dot; by default from the encoder's configuration"}
+    query_device: str = option("cpu", "device for queries; the GPU is often occupied by the served model")
+    structure: str = option(
+        "flat",
+        "the structure of a dense index: flat (exact) or hnsw (a graph of FAISS, whose recall is "
+        "measured against flat when it is built)",
     )
-    batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"help": "passages per batch"})
-    device: str | None = field(
-        default=None,
-        metadata={
-            "help": "device for passages: cpu, cuda, cuda:1, or several as cuda:0,cuda:1; by default all GPUs, else cpu"
-        },
+    recall: Annotated[float, Interval(gt=0, le=1)] = option(
+        0.95, "recall@10 against exact search to which hnsw is tuned"
     )
-    query_device: str = field(
-        default="cpu", metadata={"help": "device for queries; the GPU is often occupied by the served model"}
-    )
-    structure: str = field(
-        default="flat",
-        metadata={
-            "help": "the structure of a dense index: flat (exact) or hnsw (a graph of FAISS, whose recall is "
-            "measured against flat when it is built)"
-        },
-    )
-    recall: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.95, metadata={"help": "recall@10 against exact search to which hnsw is tuned"}
-    )
-    vectors: str | None = field(
-        default=None,
-        metadata={
-            "help": "take the vectors of this flat or HNSW index of FAISS instead of embedding; it was built "
-            "elsewhere of the same passages in the same order"
-        },
+    vectors: str | None = option(
+        None,
+        "take the vectors of this flat or HNSW index of FAISS instead of embedding; it was built "
+        "elsewhere of the same passages in the same order",
     )
 
 
@@ -124,6 +111,11 @@ def load(encoder: str, device: str | None) -> SentenceTransformer:
     with loading(encoder, "encoder"):
         from sentence_transformers.util.file_io import load_file_path
 
+        if (settings := load_file_path(encoder, "config_sentence_transformers.json")) is not None:
+            kind = json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type", transformer.__name__)
+            if kind != transformer.__name__:
+                # The library would drop its last modules and take the mean of all tokens.
+                raise UserError(f"encoder: {encoder} is a {kind}; choose a model with one vector for a text")
         has_nothing = Path(encoder).is_dir() and not (Path(encoder) / "config.json").is_file()
         if has_nothing or load_file_path(encoder, "modules.json") is not None:
             model: SentenceTransformer = transformer(encoder, device=device, trust_remote_code=False)
@@ -165,10 +157,17 @@ def _names(encoder: str) -> Iterator[str]:
 
 
 def description(model: SentenceTransformer) -> dict[str, Any]:
-    """The pooling and the number of tokens that are read, for the manifest of an index."""
+    """The pooling and the number of tokens that are read, None for all, for the manifest of an index."""
     pooling = next((each.pooling_mode for each in model if hasattr(each, "pooling_mode")), None)
     kind = "+".join(pooling) if isinstance(pooling, tuple | list) else pooling
-    return {"pooling": str(kind), "max_tokens": model.max_seq_length}
+    most = getattr(reader(model), "max_seq_length", None)
+    return {"pooling": str(kind), "max_tokens": most if isinstance(most, int) else None}
+
+
+def reader(model: SentenceTransformer) -> Any:
+    """The module that reads passages: the first one, or where queries take another way, the first on theirs."""
+    ways = getattr(model[0], "sub_modules", {})
+    return ways["document"][0] if "document" in ways else model[0]
 
 
 def identity(model: str) -> str | None:

@@ -12,7 +12,7 @@ from notewriter.datasets.questions import SPLIT
 from notewriter.ground import config
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Passage
 from notewriter.ground.releases import FETCHED
 from notewriter.retrieval import bm25, dense, encoders
@@ -29,20 +29,13 @@ class IndexArguments:
     """The corpus and the index to build."""
 
     index: str = field(metadata={"help": "the index folder; an index of another corpus there is replaced"})
-    path: str = field(
-        default=FETCHED,
-        metadata={
-            "help": "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs; without it, the one that "
-            "`notewriter fetch dataset` got"
-        },
+    path: str = option(
+        FETCHED,
+        "the corpus: corpus.jsonl, or a benchmark's own file with paragraphs; without it, the one that "
+        "`notewriter fetch dataset` got",
     )
-    dataset: str = field(
-        default="jsonl",
-        metadata={
-            "help": f"the format of the corpus: {', '.join(BENCHMARKS)}",
-            "plugins": BENCHMARKS,
-            "names": names_in,
-        },
+    dataset: str = option(
+        "jsonl", f"the format of the corpus: {', '.join(BENCHMARKS)}", plugins=BENCHMARKS, names=names_in
     )
     split: str | None = field(default=None, metadata=SPLIT)
 

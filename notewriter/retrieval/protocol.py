@@ -5,12 +5,13 @@ A part of a chain has a file of its own with its options, the class that it open
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 from annotated_types import Interval
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage, Question
 from notewriter.models.cache import ResponseCache
 
@@ -142,9 +143,7 @@ class Restriction(Kind):
 class SourceOptions:
     """The common options of all sources."""
 
-    weight: Annotated[float, Interval(gt=0)] = field(
-        default=1.0, metadata={"help": "weight of its ranking in the fusion"}
-    )
+    weight: Annotated[float, Interval(gt=0)] = option(1.0, "weight of its ranking in the fusion")
 
 
 def check_top_k(top_k: int) -> None:

@@ -21,6 +21,7 @@ from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.loopback import NAMES, body_of, is_of_a_page
+from notewriter.ground.options import option
 from notewriter.ground.typed import misfit
 from notewriter.retrieval.chain import Chain, parts_of, restrictions
 from notewriter.retrieval.sources.remote import SCHEMA, reply_of
@@ -49,17 +50,12 @@ class RetrieverServeArguments:
 
     index: list[str] | None = field(default=None, metadata=INDEX)
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
-    host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "the address to listen on; 0.0.0.0 serves the whole network, without a password"},
+    host: str = option("127.0.0.1", "the address to listen on; 0.0.0.0 serves the whole network, without a password")
+    port: Annotated[int, Interval(ge=0, le=65_535)] = option(8001, "0 chooses a free port")
+    top_k: Annotated[int, Interval(ge=1, le=MAX_TOP_K)] = option(
+        5, "passages per query for requests that name no number"
     )
-    port: Annotated[int, Interval(ge=0, le=65_535)] = field(default=8001, metadata={"help": "0 chooses a free port"})
-    top_k: Annotated[int, Interval(ge=1, le=MAX_TOP_K)] = field(
-        default=5, metadata={"help": "passages per query for requests that name no number"}
-    )
-    concurrency: Annotated[int, Interval(ge=1)] = field(
-        default=64, metadata={"help": "searches that run at once; others wait their turn"}
-    )
+    concurrency: Annotated[int, Interval(ge=1)] = option(64, "searches that run at once; others wait their turn")
 
 
 class RetrieveRequest(TypedDict, total=False):

@@ -54,7 +54,7 @@ def test_popqa_is_read_from_its_table(tmp_path):
     assert question.answers == ("politician", "pol")
     assert question.metadata == {"prop": "occupation", "s_pop": 142, "o_pop": 25692}
     path.write_text(POPQA.replace('"[""politician"", ""pol""]"', "politician"))
-    with pytest.raises(UserError, match=r"popQA\.tsv:2: 'possible_answers' is not JSON"):
+    with pytest.raises(UserError, match=r"popQA\.tsv:2: 'possible_answers' is no list and not JSON"):
         load_questions("popqa", path)
 
 

@@ -37,3 +37,15 @@ def test_2wikimultihopqa_takes_the_aliases_that_lie_beside_its_file(tmp_path):
     assert first.answers == ("Brel", "Brel Town", "Breller")
     assert second.answers == ("Brel",)
     assert load_questions("hotpotqa", path)[0].answers == ("Brel",)
+
+
+def test_aliases_that_cannot_be_looked_up_are_told(tmp_path, caplog):
+    """Copies on the Hub leave out the entities of answers, and the official scorer counts their aliases."""
+    write_lines(tmp_path / "id_aliases.json", {"Q_id": "Q7", "aliases": ["Brel Town"], "demonyms": []})
+    path = write_list(tmp_path / "dev.json", HOTPOT | {"answer_id": "Q7"}, HOTPOT | {"_id": "h2", "answer_id": None})
+    load_questions("2wikimultihopqa", path)
+    assert "do not count" not in caplog.text
+    load_questions("2wikimultihopqa", write_list(tmp_path / "hub.json", HOTPOT))
+    assert (
+        "hub.json: no question has an 'answer_id', so that the aliases in id_aliases.json do not count" in caplog.text
+    )

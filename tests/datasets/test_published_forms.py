@@ -11,6 +11,7 @@ from benchmark_files import HOTPOT, MUSIQUE
 from notewriter.corpora.sources.paragraphs import SOURCE
 from notewriter.datasets import BENCHMARKS, load_corpus, load_questions
 from notewriter.ground.errors import UserError
+from notewriter.ground.records import Question
 
 
 def columns(record):
@@ -67,6 +68,66 @@ def test_every_published_form_gives_the_same(tmp_path, dataset, record, form, na
     assert list(contexts(published)) == list(contexts(original))
     if form is not strings:
         assert len(list(SOURCE.records(str(published), published))) == 1
+
+
+ON_THE_HUB = {
+    "triviaqa": {
+        "question": "Which street is it?",
+        "question_id": "tc_2",
+        "entity_pages": {"title": ["Sunset"], "wiki_context": ["It is a street."]},
+        "answer": {"value": "Sunset Blvd", "aliases": ["Sunset"], "normalized_aliases": ["sunset blvd"], "type": "W"},
+    },
+    "popqa": {
+        "id": 42,
+        "prop": "occupation",
+        "s_pop": 142,
+        "o_pop": None,
+        "question": "What is Ana's occupation?",
+        "possible_answers": '["politician", "pol"]',
+    },
+    "asqa": {
+        "ambiguous_question": "Who won?",
+        "sample_id": "-7",
+        "qa_pairs": [{"short_answers": ["Ana", "A."], "wikipage": None}, {"short_answers": ["Bo"], "wikipage": "Bo"}],
+    },
+}
+"""Rows as the Hub has them, where these are not the original's records."""
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.jsonl.gz", "q.parquet"])
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        ("triviaqa", Question("tc_2", "Which street is it?", ("Sunset Blvd", "Sunset", "sunset blvd"))),
+        (
+            "popqa",
+            Question(
+                "42",
+                "What is Ana's occupation?",
+                ("politician", "pol"),
+                metadata={"prop": "occupation", "s_pop": 142},
+            ),
+        ),
+        (
+            "asqa",
+            Question("-7", "Who won?", ("Ana", "A.", "Bo"), metadata={"short_answers": [["Ana", "A."], ["Bo"]]}),
+        ),
+    ],
+)
+def test_the_hubs_own_rows_are_read_in_every_form(tmp_path, dataset, expected, name):
+    assert load_questions(dataset, write(tmp_path / name, [ON_THE_HUB[dataset]])) == [expected]
+
+
+def test_the_hubs_test_questions_of_triviaqa_have_no_answers(tmp_path):
+    row = ON_THE_HUB["triviaqa"]
+    path = write(tmp_path / "q.parquet", [row | {"answer": row["answer"] | {"value": "<unk>"}}])
+    with pytest.raises(UserError, match=r"row 0 .*: its answer is <unk>; use a split with answers"):
+        load_questions("triviaqa", path)
+
+
+def test_the_numbers_of_rows_in_search_r1s_form_are_ids(tmp_path):
+    row = {"id": 7, "question": "who won", "golden_answers": ["Ana"], "data_source": "nq"}
+    assert load_questions("nq", write(tmp_path / "q.parquet", [row])) == [Question("7", "who won", ("Ana",))]
 
 
 def test_a_cut_archive_is_one_line(tmp_path):

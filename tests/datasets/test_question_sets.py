@@ -46,6 +46,12 @@ def test_a_released_file_of_questions_is_a_set(tmp_path, key):
     assert ids(with_question_set(questions(10), path, "dev.json")) == ["q3", "q1"]
 
 
+def test_the_ids_of_a_set_may_be_numbers_as_in_popqas_rows(tmp_path):
+    path = write_lines(tmp_path / "set.jsonl", {"id": 4222362, "question": "Who?"})
+    found = with_question_set([Question("4222362", "Who?", ("x",))], path, "dev.parquet")
+    assert ids(found) == ["4222362"]
+
+
 def test_missing_questions_are_counted_and_the_first_named_with_the_file_that_was_read(write):
     path = write("set.txt", "".join(f"q{number}\n" for number in range(8, 20)))
     with pytest.raises(UserError) as error:

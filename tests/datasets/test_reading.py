@@ -109,3 +109,24 @@ def test_an_empty_corpus_is_refused(tmp_path):
 def test_a_quotation_mark_that_is_not_closed_is_a_character_of_its_cell(lines, rows):
     numbered = ((str(number), f"{line}\n") for number, line in enumerate(["one\ttwo", *lines]))
     assert [row for _, row in reading.cells(numbered, "\t")][1:] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Question,Answer\nWho?,Ana\nWhere?,Rome, Italy\n", r"q\.csv:3: has 3 cells for 2 columns"),
+        ("Question,Answer,Answer\nWho?,Ana,Bo\n", r"q\.csv:1: names the column 'Answer' twice"),
+    ],
+)
+def test_a_table_of_which_cells_would_be_dropped_is_refused(tmp_path, text, said):
+    (tmp_path / "q.csv").write_text(text)
+    with pytest.raises(UserError, match=said):
+        list(reading.records(tmp_path / "q.csv"))
+
+
+def test_blank_cells_at_the_end_of_a_row_are_none(tmp_path):
+    """Spreadsheets write them."""
+    (tmp_path / "q.csv").write_text("Question,Answer,\nWho?,Ana,,\n")
+    assert [record for _, record in reading.records(tmp_path / "q.csv")] == [
+        {"Question": "Who?", "Answer": "Ana", "": ""}
+    ]

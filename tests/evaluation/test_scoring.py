@@ -130,6 +130,20 @@ def test_answers_of_any_origin_are_scored_by_a_benchmark(tmp_path):
         score_answers({}, [], "hotpotqa")
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"q": "A", "5ab": "Rome", "5aa": "Oslo"}, "answers: 2 of 3 are of none of the questions, such as '5aa'"),
+        ({7: "A"}, "answers.*must be str, not 7"),
+        ({"q": None}, "answers.*must be str, not None"),
+    ],
+)
+def test_answers_to_other_questions_and_answers_that_are_no_text_are_refused(answers, said):
+    """Their scores would be those of empty answers."""
+    with pytest.raises(UserError, match=said):
+        score_answers(answers, [QUESTION], "hotpotqa")
+
+
 def test_an_error_is_not_the_best_value_of_a_score_of_which_less_is_better(tmp_path):
     (tmp_path / "lengths.py").write_text(
         "from notewriter.evaluation.metrics.metric import Family, Metric\n"

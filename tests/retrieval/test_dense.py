@@ -276,6 +276,8 @@ async def test_a_bm25_and_a_dense_index_of_one_corpus_are_fused_and_share_its_id
         ("gtr-t5-xxl", ("", "")),
         ("Qwen3-Embedding-0.6B", (encoders.INSTRUCTION, "")),
         ("e5-mistral-7b-instruct", (f"{encoders.INSTRUCTION} ", "")),
+        ("static-retrieval-mrl-en-v1", ("", "")),
+        ("potion-retrieval-32M", ("", "")),
     ],
 )
 def test_every_family_of_encoders_has_its_prompts(name, expected):
@@ -511,3 +513,41 @@ def test_passages_longer_than_the_encoder_reads_are_told(tmp_path, caplog):
     corpus = [Passage("a", "t", "word " * 200), Passage("b", "t", "short")]
     build(corpus, tmp_path / "i", options=Encoder(str(save_encoder(tmp_path / "tiny")), device="cpu"))
     assert "of 2 passages looked at, 1 are longer than the 128 tokens" in caplog.text
+
+
+@pytest.mark.parametrize(("ways", "tokens"), [("static", None), ("static queries", 128)])
+def test_an_encoder_without_a_transformer_is_searched_as_the_library_does(tmp_path, caplog, ways, tokens):
+    """Static embeddings read all of a text, and so do the queries of a model that has a transformer for passages."""
+    from tokenizers import Tokenizer
+
+    save_encoder(tmp_path / "tiny")
+    parts = sentence_transformers.sentence_transformer.modules
+    words = parts.StaticEmbedding(Tokenizer.from_file(str(tmp_path / "tiny-bert/tokenizer.json")), embedding_dim=32)
+    passages = [parts.Transformer(str(tmp_path / "tiny-bert")), parts.Pooling(32)]
+    router = sentence_transformers.base.modules.Router
+    only = words if ways == "static" else router.for_query_document([words], passages)
+    model = sentence_transformers.SentenceTransformer(modules=[only], device="cpu")
+    model.save(str(tmp_path / "m"))
+
+    corpus = [*WORLD.passages[:20], Passage("long", "t", "word " * 200)]
+    build(corpus, tmp_path / "i", options=Encoder(str(tmp_path / "m"), "", "", device="cpu"))
+    assert manifest_of(tmp_path / "i")["max_tokens"] == tokens
+    limit = "" if tokens is None else f", at most {tokens} tokens"
+    assert dense.texts_of(tmp_path / "i") == f"query prompt '', passage prompt '', no pooling{limit}"
+    assert ("1 are longer than the 128 tokens" in caplog.text) is (tokens is not None)
+    scores = model.similarity(
+        model.encode_query(QUESTIONS), model.encode_document([f"{p.title}\n{p.text}" for p in corpus])
+    ).numpy()
+    for question, row in zip(QUESTIONS, scores, strict=True):
+        positions = [corpus.index(passage) for passage in Dense(tmp_path / "i").search(question, 5)]
+        assert row[positions] == pytest.approx(np.sort(row)[::-1][:5], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["SparseEncoder", "MultiVectorEncoder", "CrossEncoder"])
+def test_a_model_of_another_kind_is_not_made_into_an_encoder(tmp_path, kind):
+    """The library would drop what makes it sparse, late or cross, and take the mean of all tokens."""
+    save_encoder(tmp_path / "tiny")
+    model = getattr(sentence_transformers, kind)(str(tmp_path / "tiny"), device="cpu")
+    model.save_pretrained(str(tmp_path / "m"))
+    with pytest.raises(UserError, match=f"m is a {kind}; choose a model with one vector for a text"):
+        build(WORLD.passages, tmp_path / "i", options=Encoder(str(tmp_path / "m"), "", "", device="cpu"))

@@ -1,13 +1,14 @@
 """HTTP services that are searched: their options, their replies, and searches that they cannot restrict themselves."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 from notewriter.models.connection import UnreadableReply, connect, is_transient, read_key, reason, retrying
 from notewriter.retrieval.protocol import Scope, SourceOptions
@@ -24,14 +25,10 @@ T = TypeVar("T")
 class ServiceOptions(SourceOptions):
     """The common options of all services."""
 
-    timeout: Annotated[float, Interval(gt=0)] = field(
-        default=60.0, metadata={"help": "seconds that the service may be silent", "effect": False}
-    )
-    attempts: Annotated[int, Interval(ge=1)] = field(
-        default=6, metadata={"help": "number of attempts", "effect": False}
-    )
-    api_key_env: Annotated[str, MinLen(1)] | None = field(
-        default=None, metadata={"help": "the environment variable of the service's key", "effect": False}
+    timeout: Annotated[float, Interval(gt=0)] = option(60.0, "seconds that the service may be silent", effect=False)
+    attempts: Annotated[int, Interval(ge=1)] = option(6, "number of attempts", effect=False)
+    api_key_env: Annotated[str, MinLen(1)] | None = option(
+        None, "the environment variable of the service's key", effect=False
     )
 
 

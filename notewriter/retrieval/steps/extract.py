@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in
 from notewriter.retrieval import encoders
@@ -18,15 +19,12 @@ class ExtractOptions:
     """`extract`: a sentence encoder, a model folder or hub id, such as fangyuan/hotpotqa_extractive_compressor."""
 
     extract: str
-    sentences: Annotated[int, Interval(ge=1, le=10_000)] = field(
-        default=1, metadata={"help": "number of sentences that remain, those nearest to the query"}
+    sentences: Annotated[int, Interval(ge=1, le=10_000)] = option(
+        1, "number of sentences that remain, those nearest to the query"
     )
-    similarity: Literal["dot", "cosine"] = field(default="dot", metadata={"help": "similarity of the embeddings"})
+    similarity: Literal["dot", "cosine"] = option("dot", "similarity of the embeddings")
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=64, metadata={"effect": False})
-    device: str | None = field(
-        default=None,
-        metadata={"help": "by default a GPU if there is one; cpu leaves it to a served model", "effect": False},
-    )
+    device: str | None = option(None, "by default a GPU if there is one; cpu leaves it to a served model", effect=False)
 
 
 class Extract(OpenStep):

@@ -8,6 +8,7 @@ from typing import Annotated
 from annotated_types import Interval, MinLen
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Message, Passage, Sampling
 from notewriter.ground.text import first_words, without_surrogates
 from notewriter.models.cache import ResponseCache
@@ -39,8 +40,8 @@ class LlmRerankOptions:
 
     llm_rerank: str
     base_url: str = field(metadata={"help": "the OpenAI-compatible address of the model", "effect": False})
-    candidates: Annotated[int, Interval(ge=2, le=1000)] = field(
-        default=20, metadata={"help": "number of passages to reorder, in windows of 20 from the last to the first"}
+    candidates: Annotated[int, Interval(ge=2, le=1000)] = option(
+        20, "number of passages to reorder, in windows of 20 from the last to the first"
     )
     api_key_env: Annotated[str, MinLen(1)] = field(default="OPENAI_API_KEY", metadata={"effect": False})
     timeout: Annotated[float, Interval(gt=0)] = field(default=600.0, metadata={"effect": False})

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 from notewriter.ground.text import without_surrogates
 from notewriter.models.checkpoint import is_hub_id, loading
@@ -22,18 +23,11 @@ class RerankOptions:
     """`rerank`: a cross-encoder, a model folder or hub id, such as BAAI/bge-reranker-v2-m3."""
 
     rerank: str
-    candidates: Annotated[int, Interval(ge=1, le=10_000)] = field(
-        default=50, metadata={"help": "number of passages to reorder, the first ones"}
-    )
+    candidates: Annotated[int, Interval(ge=1, le=10_000)] = option(50, "number of passages to reorder, the first ones")
     batch_size: Annotated[int, Interval(ge=1, le=65_536)] = field(default=32, metadata={"effect": False})
-    max_length: Annotated[int, Interval(ge=1)] | None = field(
-        default=None, metadata={"help": "maximum number of tokens of query and passage"}
-    )
-    prompt: str | None = field(default=None, metadata={"help": "the instruction, for models that take one"})
-    device: str | None = field(
-        default=None,
-        metadata={"help": "by default a GPU if there is one; cpu leaves it to a served model", "effect": False},
-    )
+    max_length: Annotated[int, Interval(ge=1)] | None = option(None, "maximum number of tokens of query and passage")
+    prompt: str | None = option(None, "the instruction, for models that take one")
+    device: str | None = option(None, "by default a GPU if there is one; cpu leaves it to a served model", effect=False)
 
 
 class Rerank(OpenStep):

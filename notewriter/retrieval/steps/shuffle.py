@@ -1,9 +1,10 @@
 """Shuffling the sentences of each passage: evidence can no longer be found by its place."""
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage
 from notewriter.ground.text import sentences_in
 from notewriter.retrieval.protocol import OpenStep, Step
@@ -14,7 +15,7 @@ class ShuffleOptions:
     """`shuffle`: the parts of a passage that are put in a random order, its `sentences`."""
 
     shuffle: Literal["sentences"]
-    seed: int = field(default=0, metadata={"help": "seed of the orders, with the query and the passage's id"})
+    seed: int = option(0, "seed of the orders, with the query and the passage's id")
 
 
 class Shuffle(OpenStep):
