@@ -85,7 +85,8 @@ def commands() -> str:
     """The page of the commands, made of their own parsers."""
     sections: list[str] = []
     for name, main in cli.mains().items():
-        rows = [row(action) for action in actions_of(main) if action.dest != "help"]
+        shown = [action for action in actions_of(main) if action.help != argparse.SUPPRESS]
+        rows = [row(action) for action in shown if action.dest != "help"]
         table = "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) if rows else ""
         if name in cli.COMMANDS:
             purpose = cli.COMMANDS[name][1]

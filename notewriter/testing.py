@@ -188,16 +188,13 @@ def scripted_endpoint(reply: RequestReply | None = None) -> Iterator[ScriptedEnd
             self.wfile.write(body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
     endpoint.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield endpoint
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
 
 
 def words_of(request: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from notewriter.evaluation.asking import AskArguments
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, install
 from notewriter.ground.event_loop import run_async
+from notewriter.ground.options import option
 from notewriter.models.roles import ModelArguments
 
 HOST = "127.0.0.1"
@@ -35,26 +36,18 @@ _NAME = re.compile(r"\w[\w.-]*")
 class AppArguments:
     """The page's address, its judge's name, and the second method to ask."""
 
-    judge_name: str | None = field(
-        default=None, metadata={"help": "who judges by hand; the answers are kept in LABELS/NAME.jsonl"}
+    judge_name: str | None = option(None, "who judges by hand; the answers are kept in LABELS/NAME.jsonl")
+    beside: dict[str, Any] | None = option(
+        None,
+        "a second answer to the same questions, side by side: the options of `notewriter ask` that "
+        'differ, e.g. {"model": "trained"} or {"method": "vanilla", "method_options": {"top_k": 5}}',
     )
-    beside: dict[str, Any] | None = field(
-        default=None,
-        metadata={
-            "help": "a second answer to the same questions, side by side: the options of `notewriter ask` that "
-            'differ, e.g. {"model": "trained"} or {"method": "vanilla", "method_options": {"top_k": 5}}'
-        },
+    watch: list[str] | None = option(
+        None,
+        "the runs to watch: files or recipes of pipelines, and run folders or folders above them, such "
+        "as the cells of a table",
     )
-    watch: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "the runs to watch: files or recipes of pipelines, and run folders or folders above them, such "
-            "as the cells of a table"
-        },
-    )
-    page_port: Annotated[int, Interval(ge=0, le=65_535)] = field(
-        default=8002, metadata={"help": "port of the page; 0 chooses a free one"}
-    )
+    page_port: Annotated[int, Interval(ge=0, le=65_535)] = option(8002, "port of the page; 0 chooses a free one")
 
 
 def main(argv: list[str]) -> None:

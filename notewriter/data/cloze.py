@@ -26,6 +26,7 @@ from notewriter.datasets.own import load_corpus
 from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import bare, joined, sentences_in, tokens, words_in
 
@@ -62,14 +63,11 @@ class ClozeArguments:
 
     path: str = field(metadata={"help": "a corpus: JSON Lines of id, title and text, as `notewriter corpus` writes it"})
     output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
-    questions: Annotated[int, Interval(ge=0)] = field(default=4000, metadata={"help": "number of questions"})
-    linked: Annotated[float, Interval(ge=0, le=1)] = field(
-        default=0.65,
-        metadata={
-            "help": "share of the questions on a passage and another one that it names; all others compare two passages"
-        },
+    questions: Annotated[int, Interval(ge=0)] = option(4000, "number of questions")
+    linked: Annotated[float, Interval(ge=0, le=1)] = option(
+        0.65, "share of the questions on a passage and another one that it names; all others compare two passages"
     )
-    seed: int = field(default=0, metadata={"help": "seed of the draw"})
+    seed: int = option(0, "seed of the draw")
 
 
 def main(argv: list[str]) -> None:

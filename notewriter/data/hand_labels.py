@@ -6,7 +6,7 @@ The labels are those of `notewriter app`.
 import logging
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from notewriter.artifacts.hand_labels import read_labels_folder
@@ -17,6 +17,7 @@ from notewriter.data.by_hand.rows import rows_of
 from notewriter.data.dataset.splits import write_splits
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.pages.tables import aligned
 
 logger = logging.getLogger(__name__)
@@ -26,9 +27,7 @@ logger = logging.getLogger(__name__)
 class HandLabelsArguments:
     """The options for using labels by hand."""
 
-    output_dir: str | None = field(
-        default=None, metadata={"help": "folder for the labels as preference pairs, with the judge `human`"}
-    )
+    output_dir: str | None = option(None, "folder for the labels as preference pairs, with the judge `human`")
 
 
 def main(argv: list[str]) -> None:

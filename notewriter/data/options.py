@@ -10,7 +10,7 @@ from notewriter.data.judges import JUDGES
 from notewriter.data.judges.case import ComparisonArguments
 from notewriter.datasets.questions import QuestionArguments
 from notewriter.evaluation.metrics import FAMILIES
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.methods import MAX_PASSAGES, MAX_STEPS, stages
 from notewriter.methods.rearag import RETRIES
 
@@ -30,8 +30,8 @@ class SelectionArguments(QuestionArguments):
             "questions that overlap with them are left out and counted",
         },
     )
-    dev_share: Annotated[float, Interval(ge=0, lt=1)] = field(
-        default=0.1, metadata={"help": "share of the questions whose rows go to dev.parquet"}
+    dev_share: Annotated[float, Interval(ge=0, lt=1)] = option(
+        0.1, "share of the questions whose rows go to dev.parquet"
     )
 
 
@@ -49,12 +49,10 @@ class RolloutArguments(SelectionArguments):
             "method_options give no top_k; not for methods that read everything (their own top_k is 1,000 or more)"
         },
     )
-    gold_note_words: Annotated[int, Interval(ge=1)] | None = field(
-        default=None,
-        metadata={
-            "help": "a first note of the gold evidence goes on with the passages' first sentences, as the control lead "
-            "has them, as long as whole ones fit within this many words; null: the evidence alone"
-        },
+    gold_note_words: Annotated[int, Interval(ge=1)] | None = option(
+        None,
+        "a first note of the gold evidence goes on with the passages' first sentences, as the control lead "
+        "has them, as long as whole ones fit within this many words; null: the evidence alone",
     )
 
 
@@ -109,27 +107,21 @@ class PairsArguments(ComparisonArguments, RolloutArguments):
             "(dev_share) in addition. The run ends when every stage has its pairs"
         },
     )
-    sample_full_stages: bool = field(
-        default=True,
-        metadata={
-            "help": "still sample and judge a stage that has its quota while a later stage of its method needs pairs, "
-            "which then continues from the preferred candidate (DNAlign); false saves the calls"
-        },
+    sample_full_stages: bool = option(
+        True,
+        "still sample and judge a stage that has its quota while a later stage of its method needs pairs, "
+        "which then continues from the preferred candidate (DNAlign); false saves the calls",
     )
-    quota_block: Annotated[int, Interval(ge=1)] = field(
-        default=128,
-        metadata={
-            "help": "quotas are checked between blocks of this many questions, which makes the pairs reproducible; "
-            "use at least half of concurrency to keep the server busy"
-        },
+    quota_block: Annotated[int, Interval(ge=1)] = option(
+        128,
+        "quotas are checked between blocks of this many questions, which makes the pairs reproducible; "
+        "use at least half of concurrency to keep the server busy",
     )
-    family: str | None = field(
-        default=None,
-        metadata={
-            "help": f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}",
-            "plugins": FAMILIES,
-            "names": names_in,
-        },
+    family: str | None = option(
+        None,
+        f"metric family that scores answers; default: the dataset's. {', '.join(FAMILIES)}",
+        plugins=FAMILIES,
+        names=names_in,
     )
 
 
@@ -137,26 +129,20 @@ class PairsArguments(ComparisonArguments, RolloutArguments):
 class ChainsArguments(SelectionArguments):
     """The options of `notewriter chains`: the teacher's reasoning, and the filter of its chains."""
 
-    reasoning: bool = field(
-        default=True,
-        metadata={
-            "help": "false: the teacher gets the gold sub-questions and the gold answer and writes the whole chain in "
-            "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique"
-        },
+    reasoning: bool = option(
+        True,
+        "false: the teacher gets the gold sub-questions and the gold answer and writes the whole chain in "
+        "one reply, without searching (ReaRAG, Algorithm 3); needs a dataset with sub-questions, such as musique",
     )
-    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = field(
-        default=3, metadata={"help": "passages per search (the authors' code: 3)"}
+    top_k: Annotated[int, Interval(ge=1, le=MAX_PASSAGES)] = option(3, "passages per search (the authors' code: 3)")
+    max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = option(
+        25, "maximum number of steps per chain (the authors' code: 25)"
     )
-    max_step: Annotated[int, Interval(ge=1, le=MAX_STEPS)] = field(
-        default=25, metadata={"help": "maximum number of steps per chain (the authors' code: 25)"}
+    retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = option(
+        RETRIES,
+        "replies without a parsable action that are sampled again in one chain before it is dropped (the "
+        "authors' code: 20); at a temperature near 0 the samples hardly differ",
     )
-    retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = field(
-        default=RETRIES,
-        metadata={
-            "help": "replies without a parsable action that are sampled again in one chain before it is dropped (the "
-            "authors' code: 20); at a temperature near 0 the samples hardly differ"
-        },
-    )
-    min_searches: Annotated[int, Interval(ge=0)] = field(
-        default=1, metadata={"help": "drop chains with fewer searches: they answer from the teacher's memory"}
+    min_searches: Annotated[int, Interval(ge=0)] = option(
+        1, "drop chains with fewer searches: they answer from the teacher's memory"
     )

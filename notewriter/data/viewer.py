@@ -4,7 +4,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from notewriter.artifacts.pairs import SIDES, read_pairs
 from notewriter.data.dataset.splits import split_files
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.pages import write_page
 from notewriter.pages.differences import UNCOMPARED, TooAlike, marked_differences
 
@@ -28,14 +29,10 @@ TEXTS = {"prompt", "chosen", "rejected", "messages", "judge_replies", "judge_ord
 class InspectArguments:
     """The options of `notewriter inspect`: the data, and the page's file."""
 
-    pairs: str | None = field(default=None, metadata={"help": "a folder written by `notewriter pairs`"})
-    chains: str | None = field(default=None, metadata={"help": "a folder of chains, whose rows have `messages`"})
-    output: str = field(
-        default="pairs.html", metadata={"help": "the HTML file to write; self-contained, works offline"}
-    )
-    most: Annotated[int, Interval(ge=1)] = field(
-        default=100, metadata={"help": "rows to show of each stage and split, the first ones"}
-    )
+    pairs: str | None = option(None, "a folder written by `notewriter pairs`")
+    chains: str | None = option(None, "a folder of chains, whose rows have `messages`")
+    output: str = option("pairs.html", "the HTML file to write; self-contained, works offline")
+    most: Annotated[int, Interval(ge=1)] = option(100, "rows to show of each stage and split, the first ones")
 
 
 def main(argv: list[str]) -> None:

@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from annotated_types import Interval
@@ -25,6 +25,7 @@ from notewriter.doctor.machine import GIB, Finding
 from notewriter.doctor.probes import Result, probe
 from notewriter.ground.config import parse
 from notewriter.ground.errors import install
+from notewriter.ground.options import option
 from notewriter.ground.terminal import escape_controls
 from notewriter.models.gpus import GPU, visible_gpus
 from notewriter.models.serve_options import runs_on_cpu
@@ -46,11 +47,9 @@ SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 class DoctorArguments:
     """The options of `notewriter doctor`."""
 
-    json: bool = field(default=False, metadata={"help": "print JSON, for a report of a problem"})
-    folder: str = field(default="runs", metadata={"help": "a folder of runs, whose disk is checked"})
-    patience: Annotated[float, Interval(gt=0)] = field(
-        default=60.0, metadata={"help": "time limit in seconds of each check that may hang"}
-    )
+    json: bool = option(False, "print JSON, for a report of a problem")
+    folder: str = option("runs", "a folder of runs, whose disk is checked")
+    patience: Annotated[float, Interval(gt=0)] = option(60.0, "time limit in seconds of each check that may hang")
 
 
 def main(argv: list[str]) -> None:

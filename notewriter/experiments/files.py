@@ -148,14 +148,27 @@ def _combinations(each: Mapping[str, Any]) -> Iterator[dict[str, Value]]:
         yield {name: value for values in chosen for name, value in values.items()}
 
 
-def filled(text: str, variables: Variables, place: str) -> str:
+def filled(text: str, variables: Variables, place: str, users: tuple[str, ...] = ()) -> str:
     """A text with the values of the variables that it uses.
+
+    Args:
+        text: the text.
+        variables: the variables.
+        place: where it stands.
+        users: the variables that led to it, of which none may be used again.
 
     Raises:
         UserError: it is no template, or uses a variable that is not there or uses itself; names the place.
         MissingVariable: it uses a variable that has no value.
     """
-    return _filled(text, variables, place, ())
+    if isinstance(text, Given):
+        return text
+    try:
+        template, names = _template(text)
+        values = {name: _value(name, variables, place, users) for name in names}
+        return template.render(values)
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise UserError(f"{place}: is no template ({one_line(error)}); correct the part in {{{{ }}}}") from error
 
 
 def words(command: str, variables: Variables, place: str) -> list[str]:
@@ -170,7 +183,7 @@ def words(command: str, variables: Variables, place: str) -> list[str]:
     whole = {f"\0{name}\0": value for name, value in apart.items()}
     stand_ins = {**variables, **{name: Given(f"\0{name}\0") for name in apart}}
     try:
-        split = shlex.split(_filled(command, stand_ins, place, ()))
+        split = shlex.split(filled(command, stand_ins, place))
         return [re.sub("\0.*?\0", lambda found: whole.get(found[0], found[0]), word) for word in split]
     except ValueError as error:
         raise UserError(f"{place}: {error}; close the quotation") from error
@@ -191,17 +204,6 @@ def filled_in(value: Any, variables: Variables, place: str) -> Any:
     return value
 
 
-def _filled(text: str, variables: Variables, place: str, users: tuple[str, ...]) -> str:
-    if isinstance(text, Given):
-        return text
-    try:
-        template, names = _template(text)
-        values = {name: _value(name, variables, place, users) for name in names}
-        return template.render(values)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise UserError(f"{place}: is no template ({one_line(error)}); correct the part in {{{{ }}}}") from error
-
-
 def _value(name: str, variables: Variables, place: str, users: tuple[str, ...]) -> Value:
     if name not in variables:
         names = ", ".join(variables)
@@ -211,7 +213,7 @@ def _value(name: str, variables: Variables, place: str, users: tuple[str, ...]) 
     value = variables[name]
     if value is None:
         raise MissingVariable(f"{place}: {name} has no value; add --set {name}=VALUE", name)
-    return _filled(value, variables, place, (*users, name)) if isinstance(value, str) else value
+    return filled(value, variables, place, (*users, name)) if isinstance(value, str) else value
 
 
 @functools.cache

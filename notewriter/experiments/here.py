@@ -13,10 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -72,67 +72,65 @@ def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
     began = time.monotonic()
     if pipeline.opening:
         sys.stdout.write(f"{pipeline.opening}\n\n")
-    printed = _in_order(pipeline) if at_once == 1 else _side_by_side(pipeline, at_once)
+    work = _Work(pipeline, at_once)
+    if at_once == 1:
+        for together in _by_server(pipeline.runs):
+            _do(work, together)
+    else:
+        _side_by_side(work)
+    printed = next((work.outputs[run.title] for run in reversed(pipeline.runs) if not run.skipped()), "")
     report = f"report: {pipeline.report}    " if pipeline.report else ""
     sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")
-
-
-def _in_order(pipeline: Pipeline) -> str:
-    """The output of the last run, after all of them in order."""
-    width = _width(pipeline)
-    numbers = itertools.count(1)
-    printed = ""
-    for together in _by_server(pipeline.runs):
-        shared = together[0].serve is not None and len(together) > 1
-        last = next((run for run in reversed(together) if run.missing()), None)
-        with keep(pipeline.logs) as servers:
-            for run in together:
-                skipped = run.skipped()
-                if shared and run.missing():
-                    # It logs a line of its own.
-                    _start_server(run, servers, pipeline.logs / f"server-of-{Path(str(run.serve)).name}.log")
-                title = f"[{next(numbers):2}/{len(pipeline.runs)}] {run.title:{width}}"
-                sys.stdout.write(title)
-                sys.stdout.flush()
-                if skipped:
-                    sys.stdout.write(f"  skipped: {skipped}\n")
-                    continue
-                start = time.monotonic()
-                try:
-                    printed = _run(run, pipeline.log(run), servers)
-                except UserError:
-                    sys.stdout.write("\n")
-                    raise
-                if run is last:
-                    # The next run may need the memory.
-                    servers.stop()
-                again = f"\r{title}" if sys.stdout.isatty() else ""
-                sys.stdout.write(f"{again}{time.monotonic() - start:6.0f} s  {_headline(printed)}\n")
-    return printed
 
 
 class _Stopped(Exception):
     """Raised when the pipeline ends while a run goes on."""
 
 
-def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
-    """The output of the last run, after all of them, several at once."""
-    waiting = _by_server(pipeline.runs)
-    stopping = threading.Event()
-    outputs: dict[str, str] = {}
-    failures: list[UserError] = []
+@dataclass
+class _Work:
+    """A pipeline that is being done.
+
+    Args:
+        pipeline: the runs.
+        at_once: how many go on side by side.
+        outputs: what runs printed that have ended, by their titles; empty for one that was skipped.
+        failures: of runs side by side.
+        stopping: tells runs side by side to end.
+    """
+
+    pipeline: Pipeline
+    at_once: int
+    outputs: dict[str, str] = field(default_factory=dict)
+    failures: list[UserError] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def fail(self, error: UserError) -> None:
+        """Note that a run has failed, beside which others go on."""
+        self.failures.append(error)
+        sys.stdout.write(f"{error}\n")
+
+    def title(self, run: PipelineRun) -> str:
+        """The title of the next run that ends, with its number."""
+        width = max(28, *(len(each.title) + 1 for each in self.pipeline.runs))
+        return f"[{len(self.outputs) + 1:2}/{len(self.pipeline.runs)}] {run.title:{width}}"
+
+
+def _side_by_side(work: _Work) -> None:
+    """Do all runs, several at once."""
+    pipeline, waiting = work.pipeline, _by_server(work.pipeline.runs)
     working: dict[Future[None], list[PipelineRun]] = {}
 
     def is_ready(members: list[PipelineRun]) -> bool:
         ahead = [run for others in (*waiting, *working.values()) if others is not members for run in others]
         return not any(each in ahead for run in members for each in pipeline.before(run))
 
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(work.at_once) as pool:
         try:
             while True:
-                for members in list(filter(is_ready, waiting))[: at_once - len(working)]:
+                for members in list(filter(is_ready, waiting))[: work.at_once - len(working)]:
                     waiting.remove(members)
-                    working[pool.submit(_work, pipeline, members, at_once, outputs, failures, stopping)] = members
+                    working[pool.submit(_do, work, members)] = members
                 if not working:
                     break
                 for future in wait(working, return_when=FIRST_COMPLETED).done:
@@ -140,65 +138,59 @@ def _side_by_side(pipeline: Pipeline, at_once: int) -> str:
                     try:
                         future.result()
                     except UserError as error:
-                        _fail(error, failures)
+                        work.fail(error)
         except BaseException:
-            stopping.set()
+            work.stopping.set()
             raise
-    if failures:
-        left = len(pipeline.runs) - len(outputs) - len(failures)
+    if failures := work.failures:
+        left = len(pipeline.runs) - len(work.outputs) - len(failures)
         others = f"; {len(failures) - 1} more failed" if len(failures) > 1 else ""
         raise UserError(f"{failures[0]}{others}" + (f"; {left} more were not started" if left else ""))
-    return outputs[pipeline.runs[-1].title]
 
 
-def _work(
-    pipeline: Pipeline,
-    members: Sequence[PipelineRun],
-    at_once: int,
-    outputs: dict[str, str],
-    failures: list[UserError],
-    stopping: threading.Event,
-) -> None:
-    """Do runs with one server, a line each when it is done; sets the `outputs` by their titles.
+def _do(work: _Work, members: Sequence[PipelineRun]) -> None:
+    """Do runs with one server, a line each: begun with the run where it is alone, else written when it has ended.
 
     One that comes after a run without an output is left out.
 
     Raises:
-        UserError: the server does not start.
+        UserError: the server does not start, or a run fails that is alone.
     """
+    pipeline, alone = work.pipeline, work.at_once == 1
     # As many servers, and trainings beside them, may be on one GPU.
-    beside = {} if runs_on_cpu() else {"gpu_memory_utilization": int(100 * GPU_SHARE / at_once) / 100}
+    beside = {} if alone or runs_on_cpu() else {"gpu_memory_utilization": int(100 * GPU_SHARE / work.at_once) / 100}
     with keep(pipeline.logs) as servers:
         for run in members:
-            if any(each.title not in outputs for each in pipeline.before(run)):
+            if any(each.title not in work.outputs for each in pipeline.before(run)):
                 continue
-            start, printed = time.monotonic(), ""
             if skipped := run.skipped():
-                headline = f"skipped: {skipped}"
-            else:
-                if run.serve and run.missing():
-                    _start_server(run, servers, pipeline.logs / f"server-of-{members[0].slug}.log", beside)
-                try:
-                    printed = _run(run, pipeline.log(run), servers, stopping)
-                except UserError as error:
-                    _fail(error, failures)
-                    continue
-                headline = _headline(printed)
-            outputs[run.title] = printed
-            place = f"[{len(outputs):2}/{len(pipeline.runs)}]"
-            line = f"{place} {run.title:{_width(pipeline)}}{time.monotonic() - start:6.0f} s  {headline}\n"
-            sys.stdout.write(line)
+                sys.stdout.write(f"{work.title(run)}  skipped: {skipped}\n")
+                work.outputs[run.title] = ""
+                continue
+            # A command that is alone with its model starts its own.
+            if run.serve and run.missing() and not (alone and len(members) == 1):
+                wanted = Wanted(run.serve, run.mapping("serve_options"), run.replicas())
+                log = pipeline.logs / f"server-of-{members[0].slug}.log"
+                servers.start([wanted], log, ready_timeout=run.ready_timeout(), beside=beside)
+            if alone:
+                sys.stdout.write(work.title(run))
+                sys.stdout.flush()
+            start = time.monotonic()
+            try:
+                printed = _run(run, pipeline.log(run), servers, None if alone else work.stopping)
+            except UserError as error:
+                if alone:
+                    sys.stdout.write("\n")
+                    raise
+                work.fail(error)
+                continue
+            title = work.title(run)
+            if alone:
+                # It has stood there since the run began; a terminal showed the run's bar below it.
+                title = f"\r{title}" if sys.stdout.isatty() else ""
+            sys.stdout.write(f"{title}{time.monotonic() - start:6.0f} s  {_headline(printed)}\n")
             sys.stdout.flush()
-
-
-def _fail(error: UserError, failures: list[UserError]) -> None:
-    failures.append(error)
-    sys.stdout.write(f"{error}\n")
-
-
-def _width(pipeline: Pipeline) -> int:
-    """The column of titles."""
-    return max(28, *(len(run.title) + 1 for run in pipeline.runs))
+            work.outputs[run.title] = printed
 
 
 def _by_server(runs: Sequence[PipelineRun]) -> list[list[PipelineRun]]:
@@ -209,13 +201,6 @@ def _by_server(runs: Sequence[PipelineRun]) -> list[list[PipelineRun]]:
     ]
     pairs = zip(keys, runs, strict=True)
     return [[run for _, run in members] for _, members in itertools.groupby(pairs, key=lambda pair: pair[0])]
-
-
-def _start_server(run: PipelineRun, servers: Kept, log: Path, beside: Mapping[str, Any] | None = None) -> None:
-    """Start the server that a run shares with its neighbours, unless it is up."""
-    assert run.serve is not None
-    wanted = Wanted(run.serve, run.mapping("serve_options"), run.replicas())
-    servers.start([wanted], log, ready_timeout=run.ready_timeout(), beside=beside)
 
 
 def _headline(output: str) -> str:

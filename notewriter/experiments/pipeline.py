@@ -25,6 +25,7 @@ from notewriter.experiments.here import run_here
 from notewriter.experiments.run import commands, read_pipeline, read_pipeline_file
 from notewriter.ground.config import choose, parse
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 
 PLACES = ("here", "slurm")
 
@@ -36,31 +37,24 @@ class PipelineArguments:
     file: Annotated[str, MinLen(1)] = field(
         metadata={"help": "the pipeline: a file or the name of a recipe; `--file` may be omitted if it comes first"}
     )
-    on: str = field(default="here", metadata={"help": f"one of: {', '.join(PLACES)}"})
-    at_once: Annotated[int, Interval(ge=1)] = field(
-        default=1,
-        metadata={
-            "help": "here: the number of runs side by side, each begun when the runs before it are finished; each "
-            "server then takes a part of a GPU's memory"
-        },
+    on: str = option("here", f"one of: {', '.join(PLACES)}")
+    at_once: Annotated[int, Interval(ge=1)] = option(
+        1,
+        "here: the number of runs side by side, each begun when the runs before it are finished; each "
+        "server then takes a part of a GPU's memory",
     )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "the folder of the run, in place of the one in the file"}
-    )
+    output_dir: str | None = option(None, "the folder of the run, in place of the one in the file")
     set: list[str] = field(
         default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
     )
-    dry_run: bool = field(
-        default=False,
-        metadata={
-            "help": "print the commands, or the sbatch lines, and run nothing; if runs are marked in_dry_run, do "
-            "those, and print the minutes, gigabytes and money of each run here"
-        },
+    dry_run: bool = option(
+        False,
+        "print the commands, or the sbatch lines, and run nothing; if runs are marked in_dry_run, do "
+        "those, and print the minutes, gigabytes and money of each run here",
     )
-    status: bool = field(default=False, metadata={"help": "print each run's state, job and log, and run nothing"})
-    cluster_env: str = field(
-        default="slurm/cluster.env",
-        metadata={"help": "the settings of the cluster; slurm/cluster.env.example of the project shows them"},
+    status: bool = option(False, "print each run's state, job and log, and run nothing")
+    cluster_env: str = option(
+        "slurm/cluster.env", "the settings of the cluster; slurm/cluster.env.example of the project shows them"
     )
 
 

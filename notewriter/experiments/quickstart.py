@@ -6,13 +6,14 @@ serve and train there, in bfloat16, with the largest SmolLM2 that its memory hol
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from notewriter.experiments.here import run_here
 from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground import recipes
 from notewriter.ground.config import parse
+from notewriter.ground.options import option
 from notewriter.models.gpus import visible_gpus
 from notewriter.models.hub import OWNER, SMALLEST, commit_on_hub
 from notewriter.models.serve_options import runs_on_cpu
@@ -30,12 +31,11 @@ NEEDED = {"SmolLM2-1.7B-Instruct": 60, "SmolLM2-360M-Instruct": 18}
 class QuickstartArguments:
     """The folders of the quickstart."""
 
-    output_dir: str = field(default="runs/quickstart", metadata={"help": "the folder for all output"})
-    model_dir: str | None = field(
-        default=None,
-        metadata={"help": "the model to start from; default: a SmolLM2 that fits the machine, fetched if missing"},
+    output_dir: str = option("runs/quickstart", "the folder for all output")
+    model_dir: str | None = option(
+        None, "the model to start from; default: a SmolLM2 that fits the machine, fetched if missing"
     )
-    dry_run: bool = field(default=False, metadata={"help": "print the commands and run nothing"})
+    dry_run: bool = option(False, "print the commands and run nothing")
 
 
 def main(argv: list[str]) -> None:

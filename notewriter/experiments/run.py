@@ -9,26 +9,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval, MinLen
 
 from notewriter.artifacts import statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
+from notewriter.experiments import files
 from notewriter.experiments.compared import Compared
-from notewriter.experiments.files import (
-    MAX_RUNS,
-    Given,
-    Text,
-    Value,
-    Variables,
-    changed,
-    filled,
-    filled_in,
-    read_file,
-    repeated,
-    words,
-)
+from notewriter.experiments.files import MAX_RUNS, Given, Text, Value, Variables
 from notewriter.experiments.rising import ended
 from notewriter.ground import typed
 from notewriter.ground.config import given, spelled, without_options
@@ -39,6 +28,8 @@ from notewriter.models.gpus import visible_gpus
 from notewriter.models.serve_options import runs_on_cpu
 from notewriter.models.server import READY_TIMEOUT
 from notewriter.training.profiles import OF_THE_LAUNCH, profile
+
+T = TypeVar("T")
 
 RESULTS = {
     "fetch": ("--output_dir", "config.json"),
@@ -137,34 +128,25 @@ class PipelineRun:
         return not self.skipped() and not (results and all(file.exists() for file in results))
 
     def mapping(self, option: str) -> dict[str, Any]:
-        """An option that is a JSON object, as `serve_options`, of the command or its configuration file.
-
-        Raises:
-            UserError: it is none.
-        """
-        value = self._given(option) or {}
-        try:
-            return dict(json.loads(value) if isinstance(value, str) else value)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{self.title}: --{option} is not a JSON object ({error}); correct it") from error
+        """An option that is a JSON object, as `serve_options`; empty unless it is given."""
+        return self._option(option, dict[str, Any], {})
 
     def replicas(self) -> int:
         """The servers that the command has of its model."""
-        return int(self._number("replicas", 1))
+        return self._option("replicas", int, 1)
 
     def ready_timeout(self) -> float:
         """The seconds that a server of the command has to be ready."""
-        return self._number("ready_timeout", READY_TIMEOUT)
+        return self._option("ready_timeout", float, READY_TIMEOUT)
 
-    def _number(self, option: str, default: float) -> float:
-        value = self._given(option) or default
-        try:
-            return float(value)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{self.title}: --{option} {value}: is not a number; correct it") from error
+    def _option(self, name: str, kind: type[T], default: T) -> T:
+        """An option of the command or its configuration file.
 
-    def _given(self, option: str) -> Any:
-        return given(self.argv()).get(option)
+        Raises:
+            UserError: it is of another type.
+        """
+        value = given(self.argv()).get(name) or default
+        return typed.read(_number(value), kind, f"{self.title}: --{name}", "correct it")
 
 
 def _result_of(argv: Sequence[str]) -> str | None:
@@ -234,7 +216,7 @@ def read_pipeline_file(path: Path, output_dir: str | None = None) -> PipelineFil
     Raises:
         UserError: the file cannot be read, or is not a pipeline.
     """
-    content = read_file(path, "check the path of the pipeline")
+    content = files.read_file(path, "check the path of the pipeline")
     if output_dir is not None:
         content["output_dir"] = Given(output_dir)
     return check_mapping(content, PipelineFile, str(path))
@@ -250,15 +232,15 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     changes = changes or {}
     # Asking the driver takes a second, and few files depend on the machine.
     machine = {"gpu_gib": 0 if "gpu_gib" in changes else gpu_gib()} if "gpu_gib" in str(file) else {}
-    variables = changed(machine | file.variables, changes, path)
+    variables = files.changed(machine | file.variables, changes, path)
     if machine:
         variables["gpu_gib"] = typed.read(_number(variables["gpu_gib"]), int, "--set gpu_gib")
     variables = {"output_dir": file.output_dir, **variables}
-    folder = filled(file.output_dir, variables, f"{path}: output_dir")
+    folder = files.filled(file.output_dir, variables, f"{path}: output_dir")
     again = [str(path), "--output_dir", folder]
     again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     variables["pipeline"] = f"{{% raw %}}{shlex.join(again)}{{% endraw %}}"
-    entries = repeated(file.runs, variables, f"{path}: runs")
+    entries = files.repeated(file.runs, variables, f"{path}: runs")
     runs: list[PipelineRun] = []
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
         runs.append(_run(entry, scope, place))
@@ -266,7 +248,7 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     if len(runs) > MAX_RUNS:
         raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
     report, opening = (
-        text and filled(text, variables, f"{path}: {key}")
+        text and files.filled(text, variables, f"{path}: {key}")
         for key, text in (("report", file.report), ("opening", file.opening))
     )
     return Pipeline(folder, runs, variables, report, file.results, opening)
@@ -289,16 +271,16 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> PipelineRun
     needs = entry.pop("needs", {})
     check_mapping(entry, PipelineRun, place)
     typed.read(needs, dict[str, Any], f"{place}: needs")
-    needs = {key: _number(value) for key, value in filled_in(needs, variables, f"{place}: needs").items()}
+    needs = {key: _number(value) for key, value in files.filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")
-    command = shlex.join(words(entry.pop("command"), variables, f"{place}: command"))
-    others = {key: filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
+    command = shlex.join(files.words(entry.pop("command"), variables, f"{place}: command"))
+    others = {key: files.filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
     # A variable may leave a run without a server.
     return PipelineRun(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
 
 
 def _number(value: Any) -> Any:
-    """A value of `needs`; the text of a variable is read as if it stood in the file."""
+    """A value of `needs` or an option; a text is read as if it stood in a file."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:

@@ -19,7 +19,7 @@ from notewriter.experiments.here import ENDED_WELL, last_error, last_line
 from notewriter.experiments.run import Needs, Pipeline, PipelineRun, training_of
 from notewriter.ground import jsonl
 from notewriter.ground.config import given
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.recipes import SLURM
 from notewriter.ground.typed import shown
 from notewriter.models.checkpoint import checkpoints_of, zero_processes
@@ -77,15 +77,13 @@ def submit(pipeline: Pipeline, cluster_env: Path, *, dry_run: bool = False) -> s
             lines.append(f"# {run.title}\n{name}=$({' '.join(words)})\n")
             continue
         pipeline.logs.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            reason = " ".join(done.stderr.split())
-            raise UserError(f"{run.title}: {reason}; change its needs or {cluster_env} and run the command again")
+        remedy = f"change its needs or {cluster_env} and run the command again"
+        answer = _printed(command, run.title, remedy, environment)
         # With several clusters sbatch answers JOB;CLUSTER.
-        job = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
+        job = answer.strip().rpartition("\n")[2].partition(";")[0]
         if not job.isdecimal():
             # Slurm drops a dependency on a job that it does not know, and starts what comes after at once.
-            raise UserError(f"{run.title}: sbatch answered {shown(done.stdout)}, no job's number; see squeue --me")
+            raise UserError(f"{run.title}: sbatch answered {shown(answer)}, no job's number; see squeue --me")
         waiting[run.title] = [job]
         jobs[run.title] = [job]
         # Written after each job, so that a submission that is cut short knows its jobs.
@@ -244,10 +242,20 @@ def _queue(jobs: Collection[str]) -> dict[str, str]:
     if not jobs or not shutil.which("squeue"):
         return {}
     command = ["squeue", "--me", "--noheader", "--format=%A %T"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    printed = _printed(command, "squeue", "try again when the cluster's controller answers")
+    return {job: state.lower() for job, state in map(str.split, printed.splitlines())}
+
+
+def _printed(command: Sequence[str], place: str, remedy: str, environment: Mapping[str, str] | None = None) -> str:
+    """The output of a command.
+
+    Raises:
+        UserError: it fails; has its reason.
+    """
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"squeue: {' '.join(done.stderr.split())}; try again when the cluster's controller answers")
-    return {job: state.lower() for job, state in map(str.split, done.stdout.splitlines())}
+        raise UserError(f"{place}: {one_line(done.stderr)}; {remedy}")
+    return done.stdout
 
 
 def _environment(cluster_env: Path) -> dict[str, str]:
@@ -258,10 +266,8 @@ def _environment(cluster_env: Path) -> dict[str, str]:
     script = 'set -a; source "$0" >&2 && env -0'
     # Of a job in which this command runs, Slurm's variables would pass for options of the jobs that it submits.
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
-    done = subprocess.run(["bash", "-c", script, str(cluster_env.resolve())], env=own, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"{cluster_env}: {' '.join(done.stderr.split())}; correct the file")
-    environment = SETTINGS | dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    printed = _printed(["bash", "-c", script, str(cluster_env.resolve())], str(cluster_env), "correct the file", own)
+    environment = SETTINGS | dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
     for name, usual in SETTINGS.items():
         value = environment[name]
         if usual.isdecimal() and not (value.isdecimal() and int(value)):

@@ -14,7 +14,7 @@ A killed download goes on where it stopped. Files that are there are not fetched
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from notewriter.datasets import BENCHMARKS, load_questions
@@ -24,6 +24,7 @@ from notewriter.fetching.model import HUB_ID, fetch_model
 from notewriter.fetching.remote import Unreachable
 from notewriter.ground import config
 from notewriter.ground.errors import UserError, free
+from notewriter.ground.options import option
 from notewriter.ground.releases import File, Release, home, known_size
 
 logger = logging.getLogger(__name__)
@@ -35,19 +36,10 @@ KINDS = [*RELEASES, "model"]
 class FetchArguments:
     """The options of `notewriter fetch`."""
 
-    split: str | None = field(
-        default=None, metadata={"help": "of a dataset, only the questions of this split; default: all"}
-    )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "for a model: the folder to create; default: the Hub's cache"}
-    )
-    dry_run: bool = field(
-        default=False, metadata={"help": "say what is fetched, from where, its licence and size, and fetch nothing"}
-    )
-    check: bool = field(
-        default=True,
-        metadata={"help": "refuse a file whose size, SHA-256 or number of questions is not the published one"},
-    )
+    split: str | None = option(None, "of a dataset, only the questions of this split; default: all")
+    output_dir: str | None = option(None, "for a model: the folder to create; default: the Hub's cache")
+    dry_run: bool = option(False, "say what is fetched, from where, its licence and size, and fetch nothing")
+    check: bool = option(True, "refuse a file whose size, SHA-256 or number of questions is not the published one")
 
 
 def main(argv: list[str]) -> None:

@@ -23,7 +23,7 @@ from notewriter.ground import config, jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.lazy import Lazy
-from notewriter.ground.options import names_in
+from notewriter.ground.options import names_in, option
 from notewriter.ground.releases import FETCHED
 from notewriter.ground.terminal import escape_controls
 from notewriter.ground.text import page_title
@@ -61,7 +61,7 @@ class PagesArguments:
     )
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
-    api: str = field(default=API, metadata={"help": "the address of the wiki's api.php"})
+    api: str = option(API, "the address of the wiki's api.php")
 
 
 def main(argv: list[str]) -> None:

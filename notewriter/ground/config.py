@@ -13,7 +13,7 @@ from notewriter.ground import plugins, recipes
 from notewriter.ground.errors import UserError, one_line
 from notewriter.ground.options import defaults, names_in, names_of, places_in
 from notewriter.ground.other_names import ours
-from notewriter.ground.parser import PLUGINS, choices_of, parser_of
+from notewriter.ground.parser import LIBRARIES, PLUGINS, choices_of, parser_of
 from notewriter.ground.plugins import Plugins, unknown
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import hints_of, may_be_empty, misfit
@@ -132,7 +132,7 @@ def _checked(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...
     instances = filled(kinds, values)
     for instance in instances:
         # TRL's classes check their own fields.
-        if not any(each.__module__.startswith(("trl.", "transformers.")) for each in type(instance).mro()):
+        if not any(each.__module__.startswith(LIBRARIES) for each in type(instance).mro()):
             check(instance)
     for instance in instances:
         load_places(instance)

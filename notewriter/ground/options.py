@@ -1,6 +1,7 @@
 """The metadata of options, besides type, bound and help, and the rules that follow from them.
 
-An option is a field of a dataclass (or a key of a mapping that the dataclass describes), and its `metadata` has
+An option is a field of a dataclass (or a key of a mapping that the dataclass describes), made by `option` or `field`,
+and its `metadata` has
 
 - `help`: a line for `--help`;
 - `effect` (default True): whether its value can change a result. Besides True and False it may be a function that
@@ -17,12 +18,18 @@ An option is a field of a dataclass (or a key of a mapping that the dataclass de
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, field, fields
 from types import MappingProxyType
 from typing import Any
 
 from notewriter.ground.plugins import is_place
 from notewriter.ground.text import texts_in
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """The field of an option with a default that is no list or mapping; one without a default is a plain `field`."""
+    return field(default=default, metadata={"help": help, **metadata})
+
 
 DEFAULTS = {"effect": True, "of": "run", "secret": False, "names": None, "listed": False, "card": True, "plugins": None}
 """The metadata of an option without its own."""

@@ -21,6 +21,9 @@ from notewriter.ground.typed import shown
 PLUGINS = "plugins"
 """The option of every command that names code to import."""
 
+LIBRARIES = ("trl.", "transformers.")
+"""Packages whose dataclasses are options of training."""
+
 ASKED: ContextVar[list[argparse.Action]] = ContextVar("ASKED")
 """Where a parser puts its options in the place of its help, for completion."""
 
@@ -44,11 +47,17 @@ def parser_of(kinds: Sequence[type], prog: str | None = None, description: str |
     """A parser with the options of dataclasses, `--config` and `--plugins`."""
     # An abbreviation would change its meaning as soon as a second option shares the prefix.
     parser = Parser(prog, description=description, allow_abbrev=False, formatter_class=_HelpFormatter)
+    others: argparse.ArgumentParser | argparse._ArgumentGroup = parser
+    if any(each.__module__.startswith(LIBRARIES) for kind in kinds for each in kind.__mro__):
+        others = parser.add_argument_group("options of TRL and transformers")
     for kind in kinds:
         hints, usual = get_type_hints(kind), defaults(kind)
         for option in dataclasses.fields(kind):
             default = {"default": usual[option.name]} if option.name in usual else {"required": True}
-            _add_option(parser, option, hints[option.name], default)
+            group = others if _is_of_a_library(kind, option) else parser
+            _add_option(group, option, hints[option.name], default)
+    required = [f"{action.option_strings[0]} {action.dest.upper()}" for action in parser._actions if action.required]
+    parser.usage = " ".join(["%(prog)s", *required, "[--OPTION VALUE ...]"])
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -65,8 +74,14 @@ def parser_of(kinds: Sequence[type], prog: str | None = None, description: str |
     return parser
 
 
+def _is_of_a_library(kind: type, option: dataclasses.Field[Any]) -> bool:
+    """Whether a dataclass has an option from TRL or transformers as it is there."""
+    of_libraries = [vars(each) for each in kind.__mro__ if each.__module__.startswith(LIBRARIES)]
+    return any(each.get("__dataclass_fields__", {}).get(option.name) is option for each in of_libraries)
+
+
 def _add_option(
-    parser: argparse.ArgumentParser, option: dataclasses.Field[Any], hint: Any, default: dict[str, Any]
+    parser: argparse._ActionsContainer, option: dataclasses.Field[Any], hint: Any, default: dict[str, Any]
 ) -> None:
     """Add the option of a field; that of `a_b` is spelled `--a_b` or `--a-b`.
 
@@ -76,7 +91,7 @@ def _add_option(
     kind = _given_as(hint)
     stands_alone = {"nargs": "?", "const": True}
     if kind in (bool, bool | None):
-        settings["type"] = _truth
+        settings |= {"type": _truth, "metavar": "true|false"}
         if settings.setdefault("default", False) is not None:
             settings |= {**stands_alone, "required": False}
     elif choices := choices_of(kind):
@@ -94,7 +109,7 @@ def _add_option(
     vars(action)["plugins"] = option.metadata.get("plugins")
     if kind in (bool, bool | None) and option.default is True:
         off = _spellings(f"no_{option.name}")
-        parser.add_argument(*off, dest=option.name, action="store_false", default=False, help=settings.get("help"))
+        parser.add_argument(*off, dest=option.name, action="store_false", default=False, help=argparse.SUPPRESS)
 
 
 def _spellings(name: str) -> list[str]:
@@ -160,6 +175,13 @@ def _json_object(text: str) -> dict[str, Any]:
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Marks required options and shows telling defaults; keeps paragraphs and indented commands."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """An option in the first of its spellings, with its value."""
+        if action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{action.option_strings[0]} {value}"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text

@@ -12,6 +12,7 @@ from annotated_types import Interval
 from notewriter.ground import jsonl, typed
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Message, Sampling
 from notewriter.models import ROLES
 
@@ -41,13 +42,11 @@ class CostArguments:
             "of": "model",
         },
     )
-    max_cost: Annotated[float, Interval(gt=0)] | None = field(
-        default=None,
-        metadata={
-            "help": "the most that the run in this folder may spend, in the currency of prices; it stops before a call "
-            "that could exceed it. Finished work is kept: run again with a higher value to go on",
-            "effect": False,
-        },
+    max_cost: Annotated[float, Interval(gt=0)] | None = option(
+        None,
+        "the most that the run in this folder may spend, in the currency of prices; it stops before a call "
+        "that could exceed it. Finished work is kept: run again with a higher value to go on",
+        effect=False,
     )
 
 

@@ -13,7 +13,7 @@ from annotated_types import Interval, MinLen
 from notewriter.ground import typed
 from notewriter.ground.config import check, choose
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import defaults, where_set
+from notewriter.ground.options import defaults, option, where_set
 from notewriter.ground.records import MAX_TOKENS, Sampling
 from notewriter.ground.typed import misfit
 from notewriter.models import ROLES
@@ -31,13 +31,11 @@ from notewriter.models.servers import ServerOfParent, Wanted, use
 class ModelArguments:
     """The options for models: their names, addresses and sampling."""
 
-    serve: str | None = field(
-        default=None,
-        metadata={
-            "card": False,
-            "help": "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role",
-            "of": "model",
-        },
+    serve: str | None = option(
+        None,
+        "a model folder, LoRA adapter or hub id; starts a vLLM server that plays every role",
+        card=False,
+        of="model",
     )
     serve_options: dict[str, Any] = field(
         default_factory=dict,
@@ -49,21 +47,17 @@ class ModelArguments:
             "of": "model",
         },
     )
-    port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
-        default=None, metadata={"help": "port of the server; default: a free one", "effect": False, "of": "model"}
+    port: Annotated[int, Interval(ge=1, le=65_535)] | None = option(
+        None, "port of the server; default: a free one", effect=False, of="model"
     )
-    base_url: str | None = field(
-        default=None,
-        metadata={
-            "help": "a running OpenAI-compatible endpoint, e.g. http://node7:8000/v1; several servers of one model are "
-            "separated by commas: each question stays on one of them unless it is down",
-            "effect": False,
-            "of": "model",
-        },
+    base_url: str | None = option(
+        None,
+        "a running OpenAI-compatible endpoint, e.g. http://node7:8000/v1; several servers of one model are "
+        "separated by commas: each question stays on one of them unless it is down",
+        effect=False,
+        of="model",
     )
-    model: str | None = field(
-        default=None, metadata={"card": False, "help": "the model's name at base_url", "of": "model"}
-    )
+    model: str | None = option(None, "the model's name at base_url", card=False, of="model")
     models: dict[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -84,30 +78,18 @@ class ModelArguments:
             "of": "model",
         },
     )
-    replicas: Annotated[int, Interval(ge=1, le=256)] = field(
-        default=1,
-        metadata={
-            "help": "servers to start for each served model, each on the next devices",
-            "effect": False,
-            "of": "model",
-        },
+    replicas: Annotated[int, Interval(ge=1, le=256)] = option(
+        1, "servers to start for each served model, each on the next devices", effect=False, of="model"
     )
-    ready_timeout: Annotated[float, Interval(gt=0)] = field(
-        default=READY_TIMEOUT,
-        metadata={
-            "help": "seconds within which a started server must be ready",
-            "effect": False,
-            "of": "model",
-        },
+    ready_timeout: Annotated[float, Interval(gt=0)] = option(
+        READY_TIMEOUT, "seconds within which a started server must be ready", effect=False, of="model"
     )
-    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = field(
-        default=256,
-        metadata={
-            "help": "questions in flight, and requests per server unless its endpoint sets its own limit; vLLM batches "
-            "up to 256 requests, a paid endpoint may need a lower value",
-            "effect": False,
-            "of": "model",
-        },
+    concurrency: Annotated[int, Interval(ge=1, le=65_536)] = option(
+        256,
+        "questions in flight, and requests per server unless its endpoint sets its own limit; vLLM batches "
+        "up to 256 requests, a paid endpoint may need a lower value",
+        effect=False,
+        of="model",
     )
     cache: str = field(
         default_factory=lambda: os.environ.get("NOTEWRITER_CACHE", "runs/cache.sqlite"),
@@ -118,13 +100,11 @@ class ModelArguments:
             "of": "output",
         },
     )
-    prompts_dir: str | None = field(
-        default=None,
-        metadata={
-            "card": False,
-            "help": "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja; `prompts/short` "
-            "(ours too) is for models of a few hundred million parameters",
-        },
+    prompts_dir: str | None = option(
+        None,
+        "a folder with prompts that replace ours, file by file: <method>/<stage>.jinja; `prompts/short` "
+        "(ours too) is for models of a few hundred million parameters",
+        card=False,
     )
     words: dict[str, Any] = field(
         default_factory=dict,
@@ -144,15 +124,9 @@ class ModelArguments:
             "of": "method",
         },
     )
-    temperature: Annotated[float, Interval(ge=0)] = field(
-        default=0.1, metadata={"help": "sampling temperature (DeepNote: 0.1)"}
-    )
-    top_p: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.9, metadata={"help": "nucleus sampling (DeepNote's code: 0.9)"}
-    )
-    max_tokens: Annotated[int, Interval(ge=1, le=MAX_TOKENS)] = field(
-        default=1280, metadata={"help": "maximum tokens per completion"}
-    )
+    temperature: Annotated[float, Interval(ge=0)] = option(0.1, "sampling temperature (DeepNote: 0.1)")
+    top_p: Annotated[float, Interval(gt=0, le=1)] = option(0.9, "nucleus sampling (DeepNote's code: 0.9)")
+    max_tokens: Annotated[int, Interval(ge=1, le=MAX_TOKENS)] = option(1280, "maximum tokens per completion")
     stage_sampling: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "stage -> its own sampling, e.g. {deepnote/answer: {max_tokens: 32}}", "of": "method"},

@@ -31,6 +31,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError, writing
 from notewriter.ground.locks import locked
+from notewriter.ground.options import option
 from notewriter.models.chat_template import check_template
 from notewriter.models.checkpoint import Checkpoint
 from notewriter.models.nodes import job_nodes
@@ -54,26 +55,21 @@ class ServeArguments:
     serve_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "vLLM's own options, e.g. {max_model_len: 4096}"}
     )
-    host: str = field(
-        default=LOOPBACK,
-        metadata={
-            "help": "the address to listen at; at 0.0.0.0 other machines reach the server too, with the key in "
-            "VLLM_API_KEY or, if that is not set, the one in <output_dir>/key"
-        },
+    host: str = option(
+        LOOPBACK,
+        "the address to listen at; at 0.0.0.0 other machines reach the server too, with the key in "
+        "VLLM_API_KEY or, if that is not set, the one in <output_dir>/key",
     )
-    port: Annotated[int, Interval(ge=1, le=65_535)] | None = field(
-        default=None, metadata={"help": "port, if there is only one server; default: a free one"}
+    port: Annotated[int, Interval(ge=1, le=65_535)] | None = option(
+        None, "port, if there is only one server; default: a free one"
     )
-    replicas: Annotated[int, Interval(ge=1, le=256)] = field(
-        default=1, metadata={"help": "servers of each model, each on the next devices"}
+    replicas: Annotated[int, Interval(ge=1, le=256)] = option(1, "servers of each model, each on the next devices")
+    ready_timeout: Annotated[float, Interval(gt=0)] = option(
+        READY_TIMEOUT, "seconds within which a server must be ready"
     )
-    ready_timeout: Annotated[float, Interval(gt=0)] = field(
-        default=READY_TIMEOUT,
-        metadata={"help": "seconds within which a server must be ready"},
-    )
-    output_dir: str = field(default="runs/serve", metadata={"help": "folder for the addresses and the servers' logs"})
-    drain_seconds: Annotated[int, Interval(ge=0)] = field(
-        default=60, metadata={"help": "how long requests in flight may take to finish when the server is stopped"}
+    output_dir: str = option("runs/serve", "folder for the addresses and the servers' logs")
+    drain_seconds: Annotated[int, Interval(ge=0)] = option(
+        60, "how long requests in flight may take to finish when the server is stopped"
     )
 
 

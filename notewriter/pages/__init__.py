@@ -4,7 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,15 @@ def write_page(output: Path, template: Path, data: Mapping[str, object], **varia
     jsonl.write_text(output, found.generate(data=embedded, nonce=digest.hexdigest(), **variables))
 
 
-def templates(folder: Path) -> "jinja2.Environment":
-    """The templates of a folder, which escape all variables and find those of this one."""
+def templates(folder: Path, finalize: Callable[[object], str] | None = None) -> "jinja2.Environment":
+    """The templates of a folder, which find those of this one.
+
+    All that they print is escaped as HTML, or made by `finalize`.
+    """
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, HERE]),
-        autoescape=True,
+        autoescape=finalize is None,
+        finalize=finalize,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from huggingface_hub import CardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from notewriter.pages import templates
 
 
 def render_card(template: Path, data: CardData, **variables: object) -> str:
@@ -12,16 +13,7 @@ def render_card(template: Path, data: CardData, **variables: object) -> str:
 
     Values come from models or users, so all that the template prints is escaped here rather than in the template.
     """
-    environment = Environment(
-        loader=FileSystemLoader(template.parent),
-        undefined=StrictUndefined,
-        finalize=escape_markdown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    body = environment.get_template(template.name).render(**variables)
+    body = templates(template.parent, escape_markdown).get_template(template.name).render(**variables)
     return f"---\n{data.to_yaml()}\n---\n\n" + re.sub(r"\n{3,}", "\n\n", body)
 
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+from notewriter.artifacts.metrics import Interval
+
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#5b5b5b",
     "#0b6b3a", "#b3261e",
@@ -51,9 +53,7 @@ class Dot(NamedTuple):
 
     Args:
         label: its name.
-        mean: the mean.
-        low: the lower end of the interval.
-        high: the upper end.
+        interval: its mean with the interval.
         series: decides the colour.
         x: its place on the horizontal axis of a `Panel`.
         text: what is shown in a `Panel` when the pointer rests on it.
@@ -61,9 +61,7 @@ class Dot(NamedTuple):
     """
 
     label: str
-    mean: float
-    low: float
-    high: float
+    interval: Interval
     series: int = 0
     x: float = 0.0
     text: str = ""
@@ -134,22 +132,22 @@ def intervals(label: str, groups: Mapping[str, Sequence[Dot]], title: str, sign:
     """
     dots = [dot for group in groups.values() for dot in group]
     left = 20 + CHARACTER * min(40, max((len(dot.label) for dot in dots), default=0))
-    across = axis((end for dot in dots for end in (dot.low, dot.high)), left, WIDTH - 80)
+    across = axis(_ends(dots), left, WIDTH - 80)
     content, top = [], 0
     for name, group in groups.items():
         content.append(_text(name, 8, top + 18, "start", "title"))
         top += 26
         for dot in group:
-            y = top + ROW / 2
+            y, mean = top + ROW / 2, dot.interval
             content += [
                 _text(dot.label, left - 14, y, "end"),
                 _tag(
                     "g",
-                    _tag("title", f"{dot.label}: {dot.mean:{sign}.3f} [{dot.low:{sign}.3f}, {dot.high:{sign}.3f}]"),
-                    _line("interval", dot.series, across.at(dot.low), across.at(dot.high), y, y),
-                    _circle(dot.series, across.at(dot.mean), y, 5),
+                    _tag("title", f"{dot.label}: {mean.mean:{sign}.3f} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"),
+                    _line("interval", dot.series, across.at(mean.low), across.at(mean.high), y, y),
+                    _circle(dot.series, across.at(mean.mean), y, 5),
                 ),
-                _text(f"{dot.mean:{sign}.3f}", WIDTH - 64, y, "start", "soft"),
+                _text(f"{mean.mean:{sign}.3f}", WIDTH - 64, y, "start", "soft"),
             ]
             top += ROW
     zero = across.at(0)
@@ -171,7 +169,7 @@ def panels(label: str, panels: Sequence[Panel], columns: int = 1) -> str:
 
 def _panel(panel: Panel, width: float, height: float) -> list[Markup]:
     points = [point for line in panel.lines.values() for point in line]
-    ends = [y for _, y in points] + [end for dot in panel.dots for end in (dot.low, dot.high)]
+    ends = [y for _, y in points] + _ends(panel.dots)
     across = axis([x for x, _ in points] + [dot.x for dot in panel.dots], BEFORE, width - BEHIND)
     up = axis(ends, height - BELOW, ABOVE, panel.from_zero)
     content = [_text(panel.title, 8, ABOVE - 16, "start", "title"), *_vertical(across, up.end, up.start)]
@@ -189,21 +187,26 @@ def _panel(panel: Panel, width: float, height: float) -> list[Markup]:
             x = width - BEHIND - sum(rooms[number:])
             content.append(_tag("rect", class_=f"bar {_colour(number)}", x=x, y=ABOVE - 21, width=11, height=11))
             content.append(_text(name, x + 16, ABOVE - 16))
-    heights = _label_heights([(across.at(dot.x) <= width / 2, up.at(dot.mean)) for dot in panel.dots])
+    heights = _label_heights([(across.at(dot.x) <= width / 2, up.at(dot.interval.mean)) for dot in panel.dots])
     for dot, label_y in zip(panel.dots, heights, strict=True):
         x, side = across.at(dot.x), 1 if across.at(dot.x) <= width / 2 else -1
         content.append(
             _tag(
                 "g",
                 _tag("title", dot.text or dot.label),
-                _line("interval", dot.series, x, x, up.at(dot.low), up.at(dot.high)),
-                _circle(dot.series, x, up.at(dot.mean), 4),
-                *([_tag("circle", class_="ring", cx=x, cy=up.at(dot.mean), r=8)] if dot.ringed else []),
+                _line("interval", dot.series, x, x, up.at(dot.interval.low), up.at(dot.interval.high)),
+                _circle(dot.series, x, up.at(dot.interval.mean), 4),
+                *([_tag("circle", class_="ring", cx=x, cy=up.at(dot.interval.mean), r=8)] if dot.ringed else []),
                 # Names point towards the middle, where there is room for them.
                 _text(dot.label, x + 10 * side, label_y, "start" if side > 0 else "end"),
             )
         )
     return [*content, _text(panel.axis, (across.start + across.end) / 2, height - 8, "middle")]
+
+
+def _ends(dots: Iterable[Dot]) -> list[float]:
+    """The ends of the dots' intervals."""
+    return [end for dot in dots for end in (dot.interval.low, dot.interval.high)]
 
 
 def _label_heights(dots: Sequence[tuple[bool, float]]) -> list[float]:

@@ -26,15 +26,12 @@ def marked_differences(one: str, other: str) -> tuple[Marked, Marked]:
     Raises:
         TooAlike: the comparison would take more than `MAX_STEPS`.
     """
-    pieces = [_pieces(text) for text in (one, other)]
-    common: tuple[set[int], set[int]] = set(), set()
-    for block in _Matcher(*pieces).get_matching_blocks():
-        common[0].update(range(block.a, block.a + block.size))
-        common[1].update(range(block.b, block.b + block.size))
-    first, second = (
-        [(piece, place not in shared) for place, piece in enumerate(each)]
-        for each, shared in zip(pieces, common, strict=True)
-    )
+    pieces, others = _pieces(one), _pieces(other)
+    first: Marked = []
+    second: Marked = []
+    for tag, start, end, other_start, other_end in _Matcher(pieces, others).get_opcodes():
+        first += [(piece, tag != "equal") for piece in pieces[start:end]]
+        second += [(piece, tag != "equal") for piece in others[other_start:other_end]]
     return first, second
 
 

@@ -26,18 +26,10 @@ def curves(folder: Path) -> str:
 def draw(best: BestCheckpoint, history: Sequence[Mapping[str, Any]]) -> str:
     """Score, loss and reward margin against steps, as an SVG file; a panel without logged values is left out."""
     dots = [
-        Dot(
-            "",
-            each.score.mean,
-            each.score.low,
-            each.score.high,
-            x=each.step,
-            text=f"step {each.step}: {each.score.text()}",
-            ringed=each.step == best.step,
-        )
+        Dot("", each.score, x=each.step, text=f"step {each.step}: {each.score.text()}", ringed=each.step == best.step)
         for each in best.checkpoints
     ]
-    shown = [Panel(f"{best.metric}, 95% interval", {"score": [(dot.x, dot.mean) for dot in dots]}, dots)]
+    shown = [Panel(f"{best.metric}, 95% interval", {"score": [(dot.x, dot.interval.mean) for dot in dots]}, dots)]
     for title, names in LOGGED.items():
         lines = {name: points(history, key) for name, key in zip(("training", "evaluation"), names, strict=True)}
         if any(lines.values()):

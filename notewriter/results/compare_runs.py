@@ -15,6 +15,7 @@ from notewriter.evaluation.controls import SENTENCES, control_notes
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.config import parse
 from notewriter.ground.digests import drawn
+from notewriter.ground.options import option
 from notewriter.pages.tables import aligned
 from notewriter.results.compare import Comparison, compare
 from notewriter.results.runs import Run
@@ -36,11 +37,8 @@ class CompareArguments:
     after: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "the other run or runs; differences are after minus before"}
     )
-    examples: Annotated[int, Interval(ge=0)] = field(
-        default=0,
-        metadata={
-            "help": "questions, drawn by their ids, whose notes are printed side by side, of the first run of each"
-        },
+    examples: Annotated[int, Interval(ge=0)] = option(
+        0, "questions, drawn by their ids, whose notes are printed side by side, of the first run of each"
     )
 
 

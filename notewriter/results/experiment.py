@@ -1,7 +1,7 @@
 """An experiment: the key `results` of its pipeline file as a grid, with its runs."""
 
 import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -76,20 +76,12 @@ class Experiment(Compared):
         primary = [test.metric for test in self.primary if test.compare[0] == BEST]
         best = {each: self.best_control(each) for each in dict.fromkeys(self.against or primary or self.metrics[:1])}
         return {
-            metric: self._gains(metric, dict.fromkeys(self.tested, control))
+            metric: self.gains_over(metric, dict.fromkeys(self.tested, control))
             for metric, control in best.items()
             if control
         }
 
-    @functools.cached_property
-    def gains_over_highest(self) -> dict[str, dict[Place, Difference]]:
-        """As `gains`, minus the control that is highest on each set itself, which favours that control."""
-        return {
-            metric: self._gains(metric, {of: self.highest_control(metric, of) for of in self.tested})
-            for metric in self.gains
-        }
-
-    def _gains(self, metric: str, controls: Mapping[str, str]) -> dict[Place, Difference]:
+    def gains_over(self, metric: str, controls: Mapping[str, str]) -> dict[Place, Difference]:
         """Every row but the controls, minus the control of each set; of a set whose control is empty none."""
         return {
             (row, of): each
@@ -143,11 +135,11 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
     # Looking for other packages' metrics reads the files of every installed package.
     families = FAMILIES.installed() if set(compared.metrics) - METRICS.keys() else []
     scores = {*METRICS, *(metric.name for family in families for metric in family.metrics)}
-    _check_names(place, "metrics", compared.metrics, scores, "; those of a file of yours need --plugins FILE:OBJECT")
     firsts = [test.compare[0] for test in compared.primary]
     if BEST in firsts and not (compared.controls and compared.chosen_on):
         raise UserError(f"{place}: primary: {BEST!r} needs controls, and chosen_on, one of the sets")
     for key, names, known in (
+        ("metrics", compared.metrics, scores),
         ("primary", [*filter(BEST.__ne__, firsts), *(test.compare[1] for test in compared.primary)], compared.cells),
         ("primary", [test.metric for test in compared.primary], compared.metrics),
         ("primary", [of for test in compared.primary for of in test.sets], compared.sets),
@@ -158,7 +150,10 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
         ("notes", compared.notes, compared.cells),
         ("chosen_on", [compared.chosen_on] if compared.chosen_on else [], compared.sets),
     ):
-        _check_names(place, key, names, known)
+        for name in names:
+            if name not in known:
+                more = "; those of a file of yours need --plugins FILE:OBJECT" if key == "metrics" else ""
+                raise UserError(f"{place}: {key}: {unknown('name', name, known)}{more}")
     for row, path in compared.cells.items():
         here = f"{place}: cells: {row}"
         filled(path, {**variables, "set": "", "seed": 0}, here)
@@ -167,9 +162,3 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
             raise UserError(f"{here}: has no {{{{ set }}}} in it, so that every set has the same run")
         if "seed" in used and not compared.seeds:
             raise UserError(f"{here}: has {{{{ seed }}}}, and there are no seeds; list them")
-
-
-def _check_names(place: str, key: str, names: Iterable[str], known: Collection[str], more: str = "") -> None:
-    for name in names:
-        if name not in known:
-            raise UserError(f"{place}: {key}: {unknown('name', name, known)}{more}")

@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from notewriter.experiments.files import filled
 from notewriter.experiments.run import Pipeline
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.text import is_yes_no, normalise
 from notewriter.pages.tables import Table
+from notewriter.results import published_notes
 from notewriter.results.compare import Difference, difference, p_value_text, paired
 from notewriter.results.experiment import Experiment, Place
 from notewriter.results.measures import Wanted, all_questions, measure, score
@@ -27,16 +29,6 @@ from notewriter.results.origins import evaluation_costs, origins_of, overlaps, t
 from notewriter.results.page import Part, Section, as_markdown, write_markdown
 from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
-from notewriter.results.published_notes import (
-    NONE,
-    are_in,
-    check_kept,
-    notes_of,
-    questions_asked,
-    runs_of,
-    side_by_side,
-    with_passages,
-)
 from notewriter.results.runs import Run, Runs
 from notewriter.results.tables import comparison_table
 from notewriter.results.without_a_model import against_controls, corrected_scores
@@ -63,22 +55,15 @@ ENOUGH_SEEDS = 5
 class ExperimentArguments:
     """Where an experiment's page is written, and further runs on it."""
 
-    output: str | None = field(
-        default=None,
-        metadata={"help": "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"},
+    output: str | None = option(
+        None, "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"
     )
-    from_notes: str | None = field(
-        default=None,
-        metadata={
-            "help": "read the runs from this file of notes, which an earlier page has beside it, not from folders"
-        },
+    from_notes: str | None = option(
+        None, "read the runs from this file of notes, which an earlier page has beside it, not from folders"
     )
-    index: str | None = field(
-        default=None,
-        metadata={
-            "help": "with --from_notes: the index that its runs searched, for scores of notes and passages that the "
-            "file lacks"
-        },
+    index: str | None = option(
+        None,
+        "with --from_notes: the index that its runs searched, for scores of notes and passages that the file lacks",
     )
     rows: dict[str, str] = field(
         default_factory=dict,
@@ -98,17 +83,17 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: Experiment
         raise UserError(f"--output {output}: is not a Markdown file; give a path that ends with .md")
     if arguments.index and not arguments.from_notes:
         raise UserError("--index has no effect: run folders name their indexes; add --from_notes, or leave it out")
-    of_folders, published = experiment, NONE
+    of_folders, published = experiment, published_notes.NONE
     if arguments.from_notes:
         published = read_notes(Path(arguments.from_notes))
         if arguments.index:
-            published = with_passages(published, Path(arguments.index), experiment.metrics)
-        experiment = experiment.with_published(runs_of(published))
+            published = published_notes.with_passages(published, Path(arguments.index), experiment.metrics)
+        experiment = experiment.with_published(published_notes.runs_of(published))
     # What the page says of folders is kept as published where some are gone, or have other runs now.
-    if are_in(of_folders, experiment):
+    if published_notes.are_in(of_folders, experiment):
         published = published._replace(sections=_of_folders(of_folders))
-    notes, file = notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
-    check_kept(file, experiment, notes)
+    notes, file = published_notes.notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
+    published_notes.check_kept(file, experiment, notes)
     if notes.rows:
         write_notes(file, notes)
     sections = _sections(experiment, notes, file) if any(experiment.runs.values()) else []
@@ -149,13 +134,13 @@ def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]
         "": [*_by_answer(experiment), *plots_of(experiment, notes)],
         "Differences": _differences(experiment),
         "Seeds": [_by_seed(experiment, experiment.metrics[0])] if experiment.seeds else [],
-        "Notes side by side": side_by_side(experiment, notes),
+        "Notes side by side": published_notes.side_by_side(experiment, notes),
         "Notes and questions": [
             f"Every note with its question, passages, cell, seed and scores is in [{file.name}]({file.name}) (SHA-256 "
             f"{file_digest(file)}). With `--from_notes {shlex.quote(str(file))}` the command above writes this page "
             f"again without the run folders. With `--rows '{YOURS}'` and another `--output` too, it writes one with "
             "a further row, of your runs on the same questions.",
-            questions_asked(experiment, notes),
+            published_notes.questions_asked(experiment, notes),
         ],
         **{heading: [text] for heading, text in published.items()},
     }
@@ -200,38 +185,27 @@ def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
 
 
 def _grid(
-    experiment: Experiment,
-    caption: str,
-    text: Callable[[str, str], str],
-    rows: Iterable[str] | None = None,
-    sets: Mapping[str, str] | None = None,
-    head: str = "cell",
+    caption: str, texts: Mapping[Place, str], rows: Iterable[str], columns: Mapping[str, str], head: str = "cell"
 ) -> Table:
-    """A table of `text` for each row on each set: by default the rows that have begun, on all sets."""
-    rows = experiment.begun if rows is None else rows
-    sets = experiment.sets if sets is None else sets
-    return caption, [head, *sets.values()], [[row, *(text(row, of) for of in sets)] for row in rows]
+    """A table of the texts of rows in columns, which have titles."""
+    lines = [[row, *(texts.get((row, column), NOT_RUN) for column in columns)] for row in rows]
+    return caption, [head, *columns.values()], lines
 
 
 def _scores(experiment: Experiment, metric: str) -> Table:
     """A score of every row on every set."""
-    return _grid(experiment, _caption(metric), lambda row, of: _shown(metric, experiment.runs[row, of]))
+    texts = {place: _shown(metric, runs) for place, runs in experiment.runs.items()}
+    return _grid(_caption(metric), texts, experiment.begun, experiment.sets)
 
 
 def _by_seed(experiment: Experiment, metric: str) -> Table:
     """The mean score of every seed of every row on every set."""
-    seeds = {
-        row if seed is None else f"{row}, seed {seed}": (row, seed)
-        for row in experiment.begun
-        for seed in experiment.by_seed(row)
+    texts = {
+        (row if seed is None else f"{row}, seed {seed}", of): _shown(metric, {seed: run}).partition(" [")[0]
+        for (row, of), runs in experiment.runs.items()
+        for seed, run in runs.items()
     }
-
-    def text(label: str, of: str) -> str:
-        row, seed = seeds[label]
-        run = experiment.runs[row, of].get(seed)
-        return _shown(metric, {seed: run} if run else {}).partition(" [")[0]
-
-    return _grid(experiment, _caption(metric), text, seeds)
+    return _grid(_caption(metric), texts, dict.fromkeys(label for label, _ in texts), experiment.sets)
 
 
 def _is_yes_or_no(prediction: Prediction) -> bool:
@@ -256,14 +230,15 @@ def _by_answer(experiment: Experiment) -> list[Part]:
     if not columns:
         return []
 
-    def text(row: str, head: str) -> str:
-        of, wanted = columns[head]
-        return _shown(metric, experiment.runs[row, of], wanted)
-
+    texts = {
+        (row, head): _shown(metric, experiment.runs[row, of], wanted)
+        for row in experiment.begun
+        for head, (of, wanted) in columns.items()
+    }
     return [
         "Questions answered by yes or no stand apart: a model can gain on them by habit, whatever its notes say. "
         f"Always answering “no” has an exact match of {', '.join(always_no)}.",
-        _grid(experiment, f"{_caption(metric)} by the gold answer", text, sets={head: head for head in columns}),
+        _grid(f"{_caption(metric)} by the gold answer", texts, experiment.begun, {head: head for head in columns}),
     ]
 
 
@@ -334,14 +309,13 @@ def _against_best(experiment: Experiment) -> list[Part]:
     rows = [row for row in experiment.begun if row not in experiment.controls]
 
     def table(metric: str, gains: Mapping[Place, Difference], whose: str, sets: Mapping[str, str]) -> Table:
-        def text(row: str, of: str) -> str:
-            return _difference(metric, gains[row, of]) if (row, of) in gains else NOT_RUN
+        texts = {place: _difference(metric, each) for place, each in gains.items()}
+        return _grid(f"{_caption(metric)} minus that of {whose}", texts, rows, sets)
 
-        return _grid(experiment, f"{_caption(metric)} minus that of {whose}", text, rows, sets)
-
-    def heads(metric: str) -> dict[str, str]:
-        highest = {of: experiment.highest_control(metric, of) or NOT_RUN for of in experiment.tested}
-        return {of: f"{title}: {highest[of]}" for of, title in experiment.tested.items()}
+    def over_highest(metric: str) -> Table:
+        highest = {of: experiment.highest_control(metric, of) for of in experiment.tested}
+        heads = {of: f"{title}: {highest[of] or NOT_RUN}" for of, title in experiment.tested.items()}
+        return table(metric, experiment.gains_over(metric, highest), "the highest control on the set", heads)
 
     return [
         f"Every cell minus the {BEST}, paired by question and seed, with intervals of 95% that resample both.",
@@ -351,10 +325,7 @@ def _against_best(experiment: Experiment) -> list[Part]:
         ),
         "The same minus the control that is highest on the set itself, named above the column. The highest of "
         f"{len(experiment.controls)} on the questions that it is compared on is a little too good, so this favours it.",
-        *(
-            table(metric, gains, "the highest control on the set", heads(metric))
-            for metric, gains in experiment.gains_over_highest.items()
-        ),
+        *map(over_highest, experiment.gains),
     ]
 
 
@@ -365,15 +336,17 @@ def _differences(experiment: Experiment) -> list[Part]:
     if not pairs:
         return []
 
-    def table(metric: str) -> Table:
-        def text(name: str, of: str) -> str:
-            before, after = (experiment.runs[row, of] for row in pairs[name])
-            each = difference(metric, before, after)
-            if each is None:
-                return _why_not(before, after)
-            return f"{_difference(metric, each)} ({each.seeds} x {each.questions})"
+    def text(metric: str, before: Runs, after: Runs) -> str:
+        each = difference(metric, before, after)
+        return f"{_difference(metric, each)} ({each.seeds} x {each.questions})" if each else _why_not(before, after)
 
-        return _grid(experiment, _caption(metric), text, pairs, head="cells")
+    def table(metric: str) -> Table:
+        texts = {
+            (name, of): text(metric, experiment.runs[one, of], experiment.runs[other, of])
+            for name, (one, other) in pairs.items()
+            for of in experiment.sets
+        }
+        return _grid(_caption(metric), texts, pairs, experiment.sets, "cells")
 
     return [
         "Exploratory. Paired by question and by the seeds that both cells have; the 95% intervals resample seeds and "

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
@@ -34,12 +35,9 @@ def _minutes(runs: Sequence[Run]) -> float:
     return sum(run.seconds(each) for run in runs for each in run.predictions.values()) / 60 / len(runs)
 
 
-def _deviation(name: str) -> Callable[[Sequence[Run]], float | None]:
-    def of_runs(runs: Sequence[Run]) -> float | None:
-        found = score(name, runs)
-        return 100 * found.deviation if found and len(found.runs) > 1 else None
-
-    return of_runs
+def _deviation(name: str, runs: Sequence[Run]) -> float | None:
+    found = score(name, runs)
+    return 100 * found.deviation if found and len(found.runs) > 1 else None
 
 
 VALUES: dict[str, Value] = {
@@ -69,8 +67,8 @@ and compare are scores, which belong to a metric family or to `notes.note_scores
 TOGETHER: dict[str, Callable[[Sequence[Run]], float | None]] = {
     "compression": _compression,
     "minutes": _minutes,
-    "f1_deviation": _deviation("f1"),
-    "explained_accuracy_deviation": _deviation("explained_accuracy"),
+    "f1_deviation": partial(_deviation, "f1"),
+    "explained_accuracy_deviation": partial(_deviation, "explained_accuracy"),
 }
 """Measure -> its value of all runs of a cell together, which has no interval."""
 

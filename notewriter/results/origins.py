@@ -1,9 +1,8 @@
 """The origins of evaluated models, by the records of the runs that led to them, and their cost."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from notewriter.artifacts import statistics
 from notewriter.artifacts.reading import read_json
@@ -14,8 +13,7 @@ from notewriter.pages.tables import Table
 from notewriter.results.runs import Run
 
 
-@dataclass
-class Origins:
+class Origins(NamedTuple):
     """The runs that led to a model.
 
     Attributes:
@@ -23,8 +21,8 @@ class Origins:
         data: the folders of pairs and chains that they trained on, each once, in that order.
     """
 
-    trainings: list[Path] = field(default_factory=list)
-    data: list[Path] = field(default_factory=list)
+    trainings: list[Path]
+    data: list[Path]
 
 
 def origins_of(evaluation: Path) -> Origins:

@@ -20,7 +20,7 @@ from notewriter.experiments.files import MissingVariable, Variables, changed, fi
 from notewriter.ground import typed
 from notewriter.ground.config import choose, from_keywords, usable
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import defaults, kinds_in, names_in, names_of
+from notewriter.ground.options import defaults, kinds_in, names_in, names_of, option
 from notewriter.ground.plugins import is_place, load, unknown
 from notewriter.ground.recipes import find
 from notewriter.ground.yaml_files import check_mapping, read_mapping
@@ -51,17 +51,11 @@ SEARCHED = names_of(EvaluateArguments, of="retriever")
 class Substitutes:
     """The substitutes for the paper's models, indexes, numbers of questions and options."""
 
-    model: str | None = field(
-        default=None,
-        metadata={"help": "a model to serve in place of every model, the judge too; marked as a substitute"},
+    model: str | None = option(None, "a model to serve in place of every model, the judge too; marked as a substitute")
+    indexes: str | None = option(
+        None, "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"
     )
-    indexes: str | None = field(
-        default=None,
-        metadata={"help": "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"},
-    )
-    limit: Annotated[int, Interval(ge=1)] | None = field(
-        default=None, metadata={"help": "maximum number of questions per cell, for a trial"}
-    )
+    limit: Annotated[int, Interval(ge=1)] | None = option(None, "maximum number of questions per cell, for a trial")
     questions: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "benchmark -> question file, in place of those of the paper's file"}
     )

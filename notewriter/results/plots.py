@@ -48,7 +48,7 @@ def _groups(experiment: Experiment, means: Mapping[Place, Interval]) -> dict[str
     """A dot of every cell that has a mean, by the title of its set."""
     return {
         title: [
-            charts.Dot(cell, mean.mean, mean.low, mean.high, series=number)
+            charts.Dot(cell, mean, series=number)
             for number, cell in enumerate(experiment.cells)
             if (mean := means.get((cell, of)))
         ]
@@ -64,13 +64,12 @@ def curves(experiment: Experiment) -> str:
     panels = []
     for of, title in experiment.sets.items():
         lines: dict[str, list[tuple[float, float]]] = {}
-        dots = []
+        dots: list[charts.Dot] = []
         for series, (name, curve) in enumerate(experiment.curves.items()):
             found = {number: score(metric, list(experiment.runs[cell, of].values())) for number, cell in curve}
             means = {number: each.interval for number, each in sorted(found.items()) if each}
             lines[name] = [(number, mean.mean) for number, mean in means.items()]
-            for number, mean in means.items():
-                dots.append(charts.Dot("", mean.mean, mean.low, mean.high, series, number, name))
+            dots += [charts.Dot("", mean, series, number, name) for number, mean in means.items()]
         if best and dots and (control := score(metric, list(experiment.runs[best, of].values()))):
             lines[BEST] = [(number, control.interval.mean) for number in (min(numbers), max(numbers))]
         if dots:

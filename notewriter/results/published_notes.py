@@ -191,16 +191,12 @@ def side_by_side(experiment: Experiment, notes: Notes) -> list[str]:
     The questions are of the first set that was not chosen on. Of a cell with seeds the first seed's note stands there.
     """
     metric = experiment.metrics[0]
-    written = [
-        (row, scores.get(metric))
-        for row, scores in zip(notes.rows, notes.scores, strict=True)
-        if row["cell"] in experiment.notes and row["set"] != experiment.chosen_on
-    ]
-    of = next((of for of in experiment.sets if any(row["set"] == of for row, _ in written)), "")
+    written = {row["set"] for row in notes.rows if row["cell"] in experiment.notes}
+    of = next((of for of in experiment.tested if of in written), "")
     rows: dict[str, dict[str, tuple[Note, float | None]]] = {}
-    for row, value in written:
-        if row["set"] == of:
-            rows.setdefault(row["question_id"], {}).setdefault(row["cell"], (row, value))
+    for row, scores in zip(notes.rows, notes.scores, strict=True):
+        if row["set"] == of and row["cell"] in experiment.notes:
+            rows.setdefault(row["question_id"], {}).setdefault(row["cell"], (row, scores.get(metric)))
     parts = []
     for id in drawn(rows, QUESTIONS):
         row, _ = next(iter(rows[id].values()))

@@ -20,7 +20,7 @@ from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import defaults
+from notewriter.ground.options import defaults, option
 from notewriter.models.roles import ModelArguments
 from notewriter.pages import packed
 from notewriter.results.checkpoints import curves
@@ -47,22 +47,14 @@ class ReportArguments:
     runs: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders that `evaluate` wrote; the first run is the baseline for all others"}
     )
-    output: str = field(
-        default="report.html", metadata={"help": "the HTML file to write; it needs no other file and no network"}
+    output: str = option("report.html", "the HTML file to write; it needs no other file and no network")
+    markdown: str | None = option(
+        None, "also write the tables of scores and differences to this Markdown file, plots beside it"
     )
-    markdown: str | None = field(
-        default=None,
-        metadata={"help": "also write the tables of scores and differences to this Markdown file, plots beside it"},
-    )
-    latex: str | None = field(
-        default=None, metadata={"help": "also write their tables to this file as LaTeX (needs the package booktabs)"}
-    )
-    max_megabytes: Annotated[int, Interval(ge=1)] = field(
-        default=30,
-        metadata={
-            "help": "maximum size of the page in megabytes; beyond it prompts are left out, those of each run's last "
-            "traces first"
-        },
+    latex: str | None = option(None, "also write their tables to this file as LaTeX (needs the package booktabs)")
+    max_megabytes: Annotated[int, Interval(ge=1)] = option(
+        30,
+        "maximum size of the page in megabytes; beyond it prompts are left out, those of each run's last traces first",
     )
 
 
@@ -71,12 +63,8 @@ def main(argv: list[str]) -> None:
     arguments, worth, models = parse(
         [ReportArguments, WorthArguments, ModelArguments], argv, prog="notewriter report", description=__doc__
     )
-    given = [
-        name
-        for options in (worth, models)
-        for name, value in defaults(type(options)).items()
-        if getattr(options, name) != value
-    ]
+    values, usual = vars(worth) | vars(models), defaults(WorthArguments, ModelArguments)
+    given = [name for name, value in usual.items() if values[name] != value]
     if given and not worth.worth:
         raise UserError(f"{given[0]} is an option of --worth; add --worth, or leave it out")
     output = Path(arguments.output)

@@ -253,7 +253,7 @@ def interval_chart(runs: Sequence[Run]) -> list[Part]:
     """A group for each metric that is a share, with a dot and its interval for each run; none without any."""
     groups = {
         metric_named(metric).label: [
-            _dot(run, interval) for run in runs if (interval := run.metrics.metrics.get(metric))
+            Dot(run.label, run.metrics.metrics[metric], run.number) for run in runs if metric in run.metrics.metrics
         ]
         for metric in shares(runs)
     }
@@ -275,11 +275,7 @@ def expense_chart(runs: Sequence[Run]) -> list[Part]:
             if interval := run.metrics.metrics.get(metric):
                 cost = expense(run.metrics.per_question)
                 text = f"{run.label}: {interval.mean:.3f} at {cost:,.1f}"
-                dots.append(_dot(run, interval)._replace(x=cost, text=text))
+                dots.append(Dot(run.label, interval, run.number, cost, text))
         shown.append(Panel(metric_named(metric).label, dots=dots, axis=axis))
     label = f"{metric_named(metric).label} of each run with its 95% interval, against: {', '.join(EXPENSES)}"
     return [Plot("expenses", panels(label, shown, columns=2))]
-
-
-def _dot(run: Run, interval: Interval) -> Dot:
-    return Dot(run.label, interval.mean, interval.low, interval.high, series=run.number)

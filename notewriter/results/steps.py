@@ -17,7 +17,7 @@ from notewriter.corpora.published import PUBLISHED
 from notewriter.corpora.sources import SOURCES
 from notewriter.corpora.sources.per_question import NAME as PER_QUESTION
 from notewriter.corpora.splitting import SPLITS
-from notewriter.experiments.run import Needs
+from notewriter.experiments.run import Needs, PipelineRun
 from notewriter.fetching.catalogue import corpora, datasets
 from notewriter.ground.errors import UserError
 from notewriter.ground.plugins import unknown
@@ -62,55 +62,30 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatedRun:
+class EstimatedRun(PipelineRun):
     """A run of a pipeline, with its estimate.
 
     Args:
-        title: its name.
-        command: the words of its command.
-        after: the titles of the steps that it needs.
-        result: the files that mark it as finished.
-        needs: CPUs, memory and GPUs.
-        hours: with these; None where nothing is known.
+        hours: with its needs; None where nothing is known.
         downloads: download -> its bytes; None if they are not known.
         disk: bytes that stay, beside the downloads.
         dollars: of models that are paid by the call.
     """
 
-    title: str
-    command: list[str]
-    after: list[str] = field(default_factory=list)
-    result: list[str] = field(default_factory=list)
-    needs: Needs = field(default_factory=Needs)
     hours: float | None = None
     downloads: Mapping[str, float | None] = field(default_factory=dict)
     disk: float = 0
     dollars: float = 0
 
     @property
-    def kind(self) -> str:
-        """The command of notewriter: `fetch`, `corpus`, `index` or `table`."""
-        return self.command[1]
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all its results are there."""
-        return bool(self.result) and all(Path(each).exists() for each in self.result)
-
-    @property
-    def gpu_hours(self) -> float:
-        """Hours of one GPU."""
-        return self.needs.gpus * (self.hours or 0)
-
-    @property
-    def run(self) -> dict[str, Any]:
+    def entry(self) -> dict[str, Any]:
         """The entry of a pipeline's file. Slurm ends a job after twice the estimated hours."""
         needs = vars(self.needs) | {"nodes": None, "hours": self.hours and max(1, math.ceil(2 * self.hours))}
         entry = {
             "title": self.title,
-            "command": shlex.join(self.command),
-            "result": self.result,
-            "after": self.after,
+            "command": self.command,
+            "result": self.result or [],
+            "after": self.after or [],
             "needs": {name: each for name, each in needs.items() if each},
         }
         # Without `after` a run comes after the one before it; without `result` its command has a usual one.
@@ -149,7 +124,7 @@ def steps_of(
     ):
         # One after another: some share a folder, and all share the line.
         after = list(fetched)[-1:]
-        checked = step.command if check else [*step.command, "--check", "false"]
+        checked = step.command if check else f"{step.command} --check false"
         fetched.setdefault(step.title, replace(step, command=checked, after=after))
     made = [_corpus(table, name) for name in searched if not table.file.corpora[name].is_made]
     built = made + [_index(table, folder) for folder in folders]
@@ -159,7 +134,7 @@ def steps_of(
     evaluated = [_evaluation(table, some, costs, command) for some in by_model.values()]
     page = EstimatedRun(
         title="write the table",
-        command=[*command, *_selection(table, cells)],
+        command=shlex.join([*command, *_selection(table, cells)]),
         after=[step.title for step in evaluated],
         needs=Needs(cpus=2, memory_gb=8),
     )
@@ -175,7 +150,7 @@ def _fetch(kind: str, name: str, release: Release, files: Iterable[File], option
     files = list(files)
     return EstimatedRun(
         title=" ".join(["fetch", kind, name, *options[1::2]]),
-        command=["notewriter", "fetch", kind, name, *options],
+        command=shlex.join(["notewriter", "fetch", kind, name, *options]),
         result=[str(release.folder / file.here) for file in files],
         downloads={" ".join(file.addresses): file.size or file.about for file in files},
     )
@@ -277,7 +252,7 @@ def _models(table: PaperTable, cell: Evaluated) -> Iterator[EstimatedRun]:
         if is_hub_id(name):
             yield EstimatedRun(
                 title=f"fetch model {name}",
-                command=["notewriter", "fetch", "model", name],
+                command=shlex.join(["notewriter", "fetch", "model", name]),
                 result=_cached(name),
                 downloads={name: gigabytes and gigabytes * GB},
             )
@@ -337,10 +312,10 @@ def _passages(table: PaperTable, name: str) -> int:
     return PUBLISHED[name].documents
 
 
-def _command(name: str, options: Mapping[str, object]) -> list[str]:
+def _command(name: str, options: Mapping[str, object]) -> str:
     """A command with the options that are given."""
     given = ((f"--{option}", str(value)) for option, value in options.items() if value is not None)
-    return ["notewriter", name, *(word for each in given for word in each)]
+    return shlex.join(["notewriter", name, *(word for each in given for word in each)])
 
 
 def _corpus(table: PaperTable, name: str) -> EstimatedRun:
@@ -404,25 +379,22 @@ def _evaluation(
     table: PaperTable, cells: Sequence[Evaluated], costs: Mapping[str, CellCost], command: Sequence[str]
 ) -> EstimatedRun:
     """The cells of one model, which share a server."""
+    folders = [folder for cell in cells for folder in _indexes(table, cell)]
     needed = [step.title for cell in cells for step in (*_dataset(table, cell), *_models(table, cell))]
-    needed += [_index_title(table, folder) for cell in cells for folder in _indexes(table, cell)]
+    needed += [_index_title(table, folder) for folder in folders]
     gpus = max(map(_gpus, cells))
     # An exact search reads all vectors, which should stay in memory.
-    vectors = [
-        _passages(table, table.indexes[folder].corpus) * VECTOR_BYTES / GB
-        for cell in cells
-        for folder in _indexes(table, cell)
-        if table.indexes[folder].encoder
-    ]
+    dense = [_passages(table, table.indexes[folder].corpus) for folder in folders if table.indexes[folder].encoder]
+    memory_gb = math.ceil(16 + max(dense, default=0) * VECTOR_BYTES / GB)
     paid = list({cell.folder: costs[cell.folder] for cell in cells}.values())
     # With a judgement begun, nothing but its command tells whether it is finished.
     results = [] if any(cell.judge for cell in cells) else cells
     return EstimatedRun(
         title=f"evaluate {cells[0].model}",
-        command=[*command, *_selection(table, cells), "--page", "false"],
+        command=shlex.join([*command, *_selection(table, cells), "--page", "false"]),
         after=list(dict.fromkeys(needed)),
         result=[f"{folder}/metrics.json" for cell in results for folder in cell.folders.values()],
-        needs=Needs(gpus=gpus, memory_gb=max(MEMORY_GB_A_GPU * gpus, math.ceil(16 + max(vectors, default=0)))),
+        needs=Needs(gpus=gpus, memory_gb=max(MEMORY_GB_A_GPU * gpus, memory_gb)),
         hours=START_HOURS + sum(cost.gpu_hours for cost in paid) / gpus if gpus else None,
         dollars=sum(cost.money for cost in paid),
     )
@@ -444,7 +416,7 @@ def plan(steps: Sequence[EstimatedRun]) -> Table:
     header = ["step", "CPUs", "memory, GB", "GPUs", "hours", "download, GB", "disk, GB", "dollars"]
     rows = [
         [
-            step.title + (" (finished)" if step.is_finished else ""),
+            step.title + ("" if step.missing() else " (finished)"),
             str(step.needs.cpus or ""),
             str(step.needs.memory_gb or ""),
             str(step.needs.gpus or ""),
@@ -460,7 +432,7 @@ def plan(steps: Sequence[EstimatedRun]) -> Table:
 
 def sums(steps: Sequence[EstimatedRun]) -> str:
     """The sums of the unfinished steps' estimates, a line each."""
-    left = [step for step in steps if not step.is_finished]
+    left = [step for step in steps if step.missing()]
     # Two steps may need one file.
     downloads = {name: size for step in left for name, size in step.downloads.items()}
     size = sum(filter(None, downloads.values()))
@@ -470,7 +442,7 @@ def sums(steps: Sequence[EstimatedRun]) -> str:
         f"to be done: {len(left)} of {len(steps)} steps\n"
         f"to download: {size / GB:,.1f} GB{more}\n"
         f"on the disk: {(size + sum(step.disk for step in left)) / GB:,.1f} GB\n"
-        f"GPU hours: {sum(step.gpu_hours for step in left):,.1f}\n"
+        f"GPU hours: {sum(step.needs.gpus * (step.hours or 0) for step in left):,.1f}\n"
         f"hours, one step after another, without downloads: {sum(step.hours or 0 for step in left):,.1f}\n"
         f"dollars for models that are paid by the call: {sum(step.dollars for step in left):,.2f}\n{ASSUMED}\n"
     )

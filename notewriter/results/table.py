@@ -34,7 +34,7 @@ from notewriter.experiments.run import commands, read_pipeline
 from notewriter.ground import jsonl
 from notewriter.ground.config import command_line, given, parse
 from notewriter.ground.errors import UserError
-from notewriter.ground.options import names_of
+from notewriter.ground.options import names_of, option
 from notewriter.models.connection import read_key
 from notewriter.models.roles import models_of
 from notewriter.pages.tables import aligned
@@ -58,22 +58,16 @@ class TableArguments:
             "`--file` may be omitted if it comes first"
         }
     )
-    output_dir: str | None = field(
-        default=None,
-        metadata={
-            "help": "the folder of the runs; default: runs/papers for papers, whose tables share cells of equal "
-            "settings, and for an experiment the folder that its file names"
-        },
+    output_dir: str | None = option(
+        None,
+        "the folder of the runs; default: runs/papers for papers, whose tables share cells of equal "
+        "settings, and for an experiment the folder that its file names",
     )
     set: list[str] = field(
         default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
     )
-    make: bool = field(
-        default=False,
-        metadata={
-            "help": "make everything that is missing, from an empty folder on; with --dry_run, print the "
-            "estimate of that"
-        },
+    make: bool = option(
+        False, "make everything that is missing, from an empty folder on; with --dry_run, print the estimate of that"
     )
 
 
@@ -85,26 +79,17 @@ class PaperArguments:
         default_factory=list,
         metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
     )
-    page: bool = field(
-        default=True, metadata={"help": "write the table; false evaluates cells only, as one of several jobs does"}
+    page: bool = option(True, "write the table; false evaluates cells only, as one of several jobs does")
+    gpus: Annotated[int, Interval(ge=1)] = option(8, "A100s, for the hours that --dry_run prints")
+    write: str | None = option(
+        None, "with --make: write the steps as a pipeline, to read or to submit to Slurm, and run nothing"
     )
-    gpus: Annotated[int, Interval(ge=1)] = field(
-        default=8, metadata={"help": "A100s, for the hours that --dry_run prints"}
+    until: Literal["fetch", "index", "table"] = option(
+        "table",
+        "with --make: stop when all is fetched, as on the login node of a cluster, or when the indexes are built",
     )
-    write: str | None = field(
-        default=None,
-        metadata={"help": "with --make: write the steps as a pipeline, to read or to submit to Slurm, and run nothing"},
-    )
-    until: Literal["fetch", "index", "table"] = field(
-        default="table",
-        metadata={
-            "help": "with --make: stop when all is fetched, as on the login node of a cluster, or when the indexes are "
-            "built"
-        },
-    )
-    check: bool = field(
-        default=True,
-        metadata={"help": "with --make, as that of `notewriter fetch`: refuse files that are not the published ones"},
+    check: bool = option(
+        True, "with --make, as that of `notewriter fetch`: refuse files that are not the published ones"
     )
 
 
@@ -189,7 +174,7 @@ def _make(
     check_searched(table, able, sizes=paper.check)
     steps = steps_of(table, able, cost_of(table, able, dry, stand_ins=True), command, check=paper.check)
     kinds = ["fetch", "corpus", "index", "table"]
-    steps = [step for step in steps if kinds.index(step.kind) <= kinds.index(paper.until)]
+    steps = [step for step in steps if kinds.index(step.argv()[1]) <= kinds.index(paper.until)]
     sys.stdout.write(f"{aligned([plan(steps)])}\n{sums(steps)}")
     for lacks in dict.fromkeys(cell.lacks for cell in cells if cell.lacks):
         left = [cell.model for cell in cells if cell.lacks == lacks]
@@ -206,7 +191,7 @@ def _make(
         return
     folder = table.output / table.name
     path = Path(paper.write) if paper.write else folder / "pipeline.yaml"
-    content = {"output_dir": str(folder), "runs": [step.run for step in steps]}
+    content = {"output_dir": str(folder), "runs": [step.entry for step in steps]}
     jsonl.write_text(path, [yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)])
     if paper.write:
         sys.stdout.write(f"{path}: written; notewriter pipeline {path}, or with --on slurm\n")

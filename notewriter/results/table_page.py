@@ -181,19 +181,17 @@ def _values(
 
 def notes_of(table: PaperTable) -> list[str]:
     """Remarks for readers of the table."""
-    notes = [table.file.note] if table.file.note else []
-    if table.substitutes.model:
-        name = Path(table.substitutes.model).name
-        notes.append(f"{name} stands in for every model, so that no value here is comparable with the published ones.")
-    if table.substitutes.indexes:
-        notes.append(f"The indexes in {table.substitutes.indexes} were searched instead of the paper's retriever.")
-    if table.substitutes.questions:
-        notes.append(f"Questions are from {', '.join(sorted(set(table.substitutes.questions.values())))}.")
-    if table.substitutes.limit:
-        notes.append(f"At most {table.substitutes.limit} questions a cell, not the paper's number.")
-    if table.substitutes.options:
-        notes.append(f"Options of all cells: {json.dumps(table.substitutes.options)}.")
-    is_marked = _rows_of(table) and not table.substitutes.given
+    of = table.substitutes
+    name = Path(of.model or "").name
+    files = ", ".join(sorted(set(of.questions.values())))
+    remarks = (
+        (table.file.note, table.file.note),
+        (of.model, f"{name} stands in for every model, so that no value here is comparable with the published ones."),
+        (of.indexes, f"The indexes in {of.indexes} were searched instead of the paper's retriever."),
+        (of.questions, f"Questions are from {files}."),
+        (of.limit, f"At most {of.limit} questions a cell, not the paper's number."),
+        (of.options, f"Options of all cells: {json.dumps(of.options)}."),
+    )
+    is_marked = _rows_of(table) and not of.given
     mark = f"; {INSIDE} marks a published value inside our interval" if is_marked else ""
-    notes.append(f"Ours with 95% bootstrap intervals{mark}.")
-    return notes
+    return [*(text for said, text in remarks if said), f"Ours with 95% bootstrap intervals{mark}."]

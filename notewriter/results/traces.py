@@ -103,45 +103,38 @@ def _outcomes(run: Run) -> Iterator[Outcome]:
 
 def _shown(outcome: Outcome) -> dict[str, object]:
     """An outcome without its prompts."""
-    steps = None
-    if outcome.steps is not None:
-        steps = [_step(*each) for each in zip(outcome.steps, _sources(outcome.steps), strict=True)]
+    steps = None if outcome.steps is None else list(_steps(outcome.steps))
     prediction = outcome.prediction
     return {"prediction": prediction.prediction, "note": prediction.note, "error": outcome.error, "steps": steps}
 
 
-def _step(step: Step, source: int | None) -> dict[str, object]:
-    """A step without its prompt; `source` is the number of the note that a note was written from."""
-    if isinstance(step, Retrieval):
-        return {
-            "kind": "retrieve",
-            "query": step.query,
-            "seconds": round(step.seconds, 2),
-            "titles": [passage["title"] for passage in step.passages],
-        }
-    completion = None if isinstance(step, Written) else step.completion
-    shown: dict[str, object] = {
-        "kind": "generate",
-        "stage": step.stage,
-        "is_note": step.role == NOTES_ROLE,
-        "text": step.text,
-        "cut": completion is not None and completion.finish_reason == "length",
-        "prompt_tokens": completion.prompt_tokens if completion else 0,
-        "completion_tokens": completion.completion_tokens if completion else 0,
-        "seconds": round(completion.seconds, 1) if completion else 0,
-    }
-    return shown if source is None else shown | {"previous": source}
-
-
-def _sources(steps: Sequence[Step]) -> Iterator[int | None]:
-    """For each note the number of the note that it was written from, -1 for the first; None for other steps."""
+def _steps(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
+    """Steps without their prompts; `previous` is the number of the note that a note was written from."""
     notes: list[str] = []
     for step in steps:
-        if isinstance(step, Retrieval) or step.role != NOTES_ROLE:
-            yield None
+        if isinstance(step, Retrieval):
+            yield {
+                "kind": "retrieve",
+                "query": step.query,
+                "seconds": round(step.seconds, 2),
+                "titles": [passage["title"] for passage in step.passages],
+            }
             continue
-        yield note_before(step.messages, notes)
-        notes.append(step.text.strip())
+        completion = None if isinstance(step, Written) else step.completion
+        shown: dict[str, object] = {
+            "kind": "generate",
+            "stage": step.stage,
+            "is_note": step.role == NOTES_ROLE,
+            "text": step.text,
+            "cut": completion is not None and completion.finish_reason == "length",
+            "prompt_tokens": completion.prompt_tokens if completion else 0,
+            "completion_tokens": completion.completion_tokens if completion else 0,
+            "seconds": round(completion.seconds, 1) if completion else 0,
+        }
+        if step.role == NOTES_ROLE:
+            shown["previous"] = note_before(step.messages, notes)
+            notes.append(step.text.strip())
+        yield shown
 
 
 def note_before(messages: Sequence[Message], notes: Sequence[str]) -> int:

@@ -18,24 +18,16 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from notewriter.datasets.questions import INDEX, RETRIEVER
+from notewriter.evaluation import notes
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import CEILING, CONTENDERS, OTHER, SENTENCES, Reading, Scores, control_notes
 from notewriter.evaluation.likelihood import LIKELIHOOD, YES_NO, note_gains
 from notewriter.evaluation.next_search import FURTHER, Noted, scores_of, searched_again
 from notewriter.evaluation.next_search import METRICS as NEXT_METRICS
 from notewriter.evaluation.next_search import WORDS as QUERY_WORDS
-from notewriter.evaluation.notes import (
-    ANSWER,
-    DENSITY,
-    FACTS,
-    NAMED,
-    STANDS_ALONE,
-    WHOLE_FACTS,
-    names_subjects,
-    note_worth,
-)
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
+from notewriter.ground.options import option
 from notewriter.ground.text import is_yes_no
 from notewriter.models.roles import ModelArguments
 from notewriter.models.servers import keep
@@ -59,11 +51,17 @@ OWN_RETRIEVER = "default: the local indexes that the runs' folders name"
 
 CONTROLS = (*CONTENDERS, "empty", OTHER, CEILING)
 
-COMPARED = (f"{FACTS}_40", WHOLE_FACTS, f"{ANSWER}_40", *(metric.name for metric in NEXT_METRICS), LIKELIHOOD.name)
+COMPARED = (
+    f"{notes.FACTS}_40",
+    notes.WHOLE_FACTS,
+    f"{notes.ANSWER}_40",
+    *(metric.name for metric in NEXT_METRICS),
+    LIKELIHOOD.name,
+)
 """The measures by which a run's notes are compared with the best control."""
 
 
-EXPLAINED = (FACTS, WHOLE_FACTS, ANSWER, DENSITY, STANDS_ALONE, NAMED)
+EXPLAINED = (notes.FACTS, notes.WHOLE_FACTS, notes.ANSWER, notes.DENSITY, notes.STANDS_ALONE, notes.NAMED)
 """The measures that the section explains; those within other numbers of words follow from them."""
 
 
@@ -71,34 +69,28 @@ EXPLAINED = (FACTS, WHOLE_FACTS, ANSWER, DENSITY, STANDS_ALONE, NAMED)
 class WorthArguments:
     """The options for measuring the worth of notes."""
 
-    worth: bool = field(
-        default=False,
-        metadata={
-            "help": "measure the worth of notes beside notes without a model, for methods that keep a note; with a "
-            "reader (--serve, or --base_url and --model), also how much likelier the notes make the gold answer"
-        },
+    worth: bool = option(
+        False,
+        "measure the worth of notes beside notes without a model, for methods that keep a note; with a "
+        "reader (--serve, or --base_url and --model), also how much likelier the notes make the gold answer",
     )
-    choose_on: str | None = field(
-        default=None,
-        metadata={
-            "help": "worth: a finished run over training questions, on which the control to beat is chosen in each "
-            "measure; default: each run's own questions, as the page mentions"
-        },
+    choose_on: str | None = option(
+        None,
+        "worth: a finished run over training questions, on which the control to beat is chosen in each "
+        "measure; default: each run's own questions, as the page mentions",
     )
-    regression: str | None = field(
-        default=None,
-        metadata={
-            "help": "worth: the file of a fitted control (`notewriter fit-control`), which joins the others; it must "
-            "not be fitted on any of these questions, nor on those of choose_on"
-        },
+    regression: str | None = option(
+        None,
+        "worth: the file of a fitted control (`notewriter fit-control`), which joins the others; it must "
+        "not be fitted on any of these questions, nor on those of choose_on",
     )
-    further: Annotated[int, Interval(ge=0)] = field(
-        default=FURTHER, metadata={"help": "worth: passages that the next search adds; 0 searches nothing"}
+    further: Annotated[int, Interval(ge=0)] = option(
+        FURTHER, "worth: passages that the next search adds; 0 searches nothing"
     )
     index: list[str] | None = field(default=None, metadata=INDEX | {"help": f"worth: {INDEX['help']}; {OWN_RETRIEVER}"})
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
-    cut_at: Annotated[int, Interval(ge=1)] = field(
-        default=QUERY_WORDS, metadata={"help": "worth: words of a note that the next search and the reader get"}
+    cut_at: Annotated[int, Interval(ge=1)] = option(
+        QUERY_WORDS, "worth: words of a note that the next search and the reader get"
     )
 
 
@@ -168,29 +160,29 @@ def worth_of(
     if not run.readings:
         raise UserError(f"{run.folder}: has no notes; name a run of a method that keeps one, such as deepnote")
     names = [*CONTROLS, *([REGRESSION] if fitted else [])]
-    notes = {
+    written = {
         OWN: {each.question.id: each.note for each in run.readings},
         **control_notes(run.readings, names, fitted=fitted),
     }
     questions = [each.question for each in run.readings]
-    found = run_async(_next_search(run, notes, arguments)) if arguments.further else {}
-    gains = note_gains(notes, questions, reader, logs, arguments.cut_at) if reader else {}
-    scores: Scores = {writer: {} for writer in notes}
+    found = run_async(_next_search(run, written, arguments)) if arguments.further else {}
+    gains = note_gains(written, questions, reader, logs, arguments.cut_at) if reader else {}
+    scores: Scores = {writer: {} for writer in written}
     for each in run.readings:
         id, passages, at_hand = each.question.id, list(each.passages), each.at_hand
         likelihood = (YES_NO if is_yes_no(each.question.answers) else LIKELIHOOD).name
-        for writer, by_question in notes.items():
+        for writer, by_question in written.items():
             note = by_question[id]
             scores[writer][id] = {
-                **note_worth(note, each.question, at_hand),
-                **names_subjects(note, passages),
+                **notes.note_worth(note, each.question, at_hand),
+                **notes.names_subjects(note, passages),
                 **found.get(writer, {}).get(id, {}),
                 **({likelihood: gains[writer][id]} if id in gains.get(writer, {}) else {}),
             }
     return Worth(run.label or run.metrics.name, run.readings, scores)
 
 
-async def _next_search(run: Run, notes: Mapping[str, Mapping[str, str]], arguments: WorthArguments) -> Scores:
+async def _next_search(run: Run, written: Mapping[str, Mapping[str, str]], arguments: WorthArguments) -> Scores:
     async with searched_again(run.folder, parts_of(arguments.index, arguments.retriever)) as retriever:
         return {
             writer: await scores_of(
@@ -199,7 +191,7 @@ async def _next_search(run: Run, notes: Mapping[str, Mapping[str, str]], argumen
                 k=arguments.further,
                 words=arguments.cut_at,
             )
-            for writer, by_question in notes.items()
+            for writer, by_question in written.items()
         }
 
 
@@ -249,11 +241,11 @@ def curves(worths: Sequence[Worth], fitted: Regression | None = None) -> str:
     panels = []
     for worth in worths:
         shown = {"notes": {each.question.id: each.note for each in worth.readings}}
-        best = highest_control(_controls(worth), FACTS)
+        best = highest_control(_controls(worth), notes.FACTS)
         shown |= control_notes(worth.readings, (*filter(None, [best]), CEILING), CURVE[-1], fitted)
         lines = {
-            writer: facts_curve([(notes[each.question.id], each.question) for each in worth.readings])
-            for writer, notes in shown.items()
+            writer: facts_curve([(by_question[each.question.id], each.question) for each in worth.readings])
+            for writer, by_question in shown.items()
         }
         panels.append(charts.Panel(worth.label, lines, axis="First words of the note"))
     return charts.panels(

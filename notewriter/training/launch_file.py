@@ -10,7 +10,7 @@ import copy
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,58 +75,46 @@ def _of(settings: Settings, section: str) -> Settings:
     return found if isinstance(found, Mapping) else {}
 
 
-def _kind(settings: Settings) -> str:
+def _faults(settings: Settings) -> Iterator[str]:
+    """Of a whole file, the settings that cannot be trained with, each with its remedy."""
     kind = str(settings.get("distributed_type") or "NO")
     where = str(settings.get("compute_environment") or "LOCAL_MACHINE")
     if where != "LOCAL_MACHINE":
-        return f"compute_environment: {where} is not this machine; write LOCAL_MACHINE"
+        yield f"compute_environment: {where} is not this machine; write LOCAL_MACHINE"
     if kind == "MULTI_CPU" or settings.get("mpirun_config"):
-        return (
+        yield (
             f"distributed_type: {kind} leaves the start of the processes to MPI; write MULTI_GPU with use_cpu: true, "
             "and leave mpirun_config out"
         )
     if kind in ("TPU", "XLA", "MEGATRON_LM"):
-        return f"distributed_type: {kind} cannot be trained with; write MULTI_GPU, FSDP or DEEPSPEED"
+        yield f"distributed_type: {kind} cannot be trained with; write MULTI_GPU, FSDP or DEEPSPEED"
     if kind == "NO" and str(settings.get("num_processes") or 1) != "1":
-        return (
+        yield (
             f"num_processes: {settings['num_processes']}, of which distributed_type: NO starts one; write MULTI_GPU, "
             "or num_processes: 1"
         )
     if kind == "FSDP" and settings.get("use_cpu"):
-        return "use_cpu: true, with which FSDP divides nothing; write distributed_type: MULTI_GPU"
-    return ""
-
-
-def _of_fsdp(settings: Settings) -> str:
+        yield "use_cpu: true, with which FSDP divides nothing; write distributed_type: MULTI_GPU"
     of_fsdp = _of(settings, "fsdp_config")
     version = str(of_fsdp.get("fsdp_version") or of_fsdp.get("version") or "1")
-    remedy = _version(version) if settings.get("distributed_type") == "FSDP" else ""
-    return f"fsdp_version: {version} cannot be trained with; {remedy}" if remedy else ""
-
-
-def _offload(settings: Settings) -> str:
+    if kind == "FSDP" and (remedy := _version(version)):
+        yield f"fsdp_version: {version} cannot be trained with; {remedy}"
     of_deepspeed = _of(settings, "deepspeed_config")
     for key in ("offload_optimizer_device", "offload_param_device"):
         if of_deepspeed.get(key) == "nvme":
-            return f"{key}: nvme, whose path accelerate does not pass on; name a deepspeed_config_file that has both"
-    return ""
-
-
-def _own_file(settings: Settings) -> str:
-    of_deepspeed = _of(settings, "deepspeed_config")
-    if not (name := of_deepspeed.get("deepspeed_config_file")):
-        return ""
-    beside = [key for key in IN_DEEPSPEEDS_FILE if key in of_deepspeed]
-    beside += ["mixed_precision"] if settings.get("mixed_precision") is not None else []
-    if beside:
-        return f"{beside[0]}: cannot stand beside deepspeed_config_file; leave it out, and say it in {name}"
-    try:
-        found = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return f"deepspeed_config_file: {name}: cannot be read as JSON ({error}); correct it or its path"
-    if not isinstance(found, dict) or "zero_optimization" not in found:
-        return f"deepspeed_config_file: {name}: has no zero_optimization; add it, with a stage"
-    return ""
+            yield f"{key}: nvme, whose path accelerate does not pass on; name a deepspeed_config_file that has both"
+    if name := of_deepspeed.get("deepspeed_config_file"):
+        beside = [key for key in IN_DEEPSPEEDS_FILE if key in of_deepspeed]
+        beside += ["mixed_precision"] if settings.get("mixed_precision") is not None else []
+        for key in beside:
+            yield f"{key}: cannot stand beside deepspeed_config_file; leave it out, and say it in {name}"
+        try:
+            found = json.loads(Path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            yield f"deepspeed_config_file: {name}: cannot be read as JSON ({error}); correct it or its path"
+        else:
+            if not isinstance(found, dict) or "zero_optimization" not in found:
+                yield f"deepspeed_config_file: {name}: has no zero_optimization; add it, with a stage"
 
 
 REFUSED: Mapping[str, tuple[str, Callable[[str], str]]] = {
@@ -147,9 +135,6 @@ REFUSED: Mapping[str, tuple[str, Callable[[str], str]]] = {
 }
 """accelerate's environment variables -> the key, and the remedy for a value that cannot be trained with, or empty."""
 
-WRONG: Sequence[Callable[[Settings], str]] = (_kind, _of_fsdp, _offload, _own_file)
-"""Of a whole file, each the setting that cannot be trained with and the remedy, or empty."""
-
 
 def check_file(file: Path) -> None:
     """Check a launch file before processes are started.
@@ -162,9 +147,8 @@ def check_file(file: Path) -> None:
     for key in settings:
         if key not in known:
             raise UserError(f"{file}:{lines[key]}: {key}: accelerate has no such key here; remove the line")
-    for each in WRONG:
-        if wrong := each(settings):
-            raise UserError(f"{file}: {wrong}")
+    for fault in _faults(settings):
+        raise UserError(f"{file}: {fault}")
     options = vars(launch_command_parser().parse_args(["script"]))
     for section in settings:
         for key in _of(settings, section):

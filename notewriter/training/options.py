@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 
 from notewriter.ground.errors import UserError, install
-from notewriter.ground.options import marked
+from notewriter.ground.options import marked, option
 from notewriter.models.processor import number_format
 from notewriter.training import launch_file
 from notewriter.training.profiles import forwards
@@ -39,9 +39,9 @@ BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(pag
 """Names of the optimizers of bitsandbytes."""
 
 PLACES = (
-    "A folder with train.parquet and (for evaluation) dev.parquet; one Parquet or JSON Lines file; any folder that "
-    "`datasets` reads; or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision and splits may be "
-    "left out)"
+    "A folder with train.parquet and (for evaluation) dev.parquet; one Parquet, Arrow, JSON Lines, CSV or TSV file; "
+    "any folder that `datasets` reads; or a dataset on the Hugging Face Hub, owner/name@revision:train,dev (revision "
+    "and splits may be left out)"
 )
 """Where training data may be, for the help of its options."""
 
@@ -74,13 +74,18 @@ class SharedArguments:
             "them to the commands that query the base model too."
         },
     )
-    drop_long_rows: bool = field(
-        default=False,
-        metadata={"help": "Train without the rows that max_length would cut, instead of refusing to start."},
+    drop_long_rows: bool = option(
+        False, "Train without the rows that max_length would cut, instead of refusing to start."
     )
-    peak_tflops: Annotated[float, Interval(gt=0)] | None = field(
-        default=None,
-        metadata={"help": "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs.", "effect": False},
+    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Other data to mix in, such as pairs of earlier rounds: file, folder or name -> rows of it per row "
+            'of the data, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves it out.'
+        },
+    )
+    peak_tflops: Annotated[float, Interval(gt=0)] | None = option(
+        None, "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs.", effect=False
     )
 
 
@@ -95,26 +100,15 @@ class PairArguments(SharedArguments):
             "effect": False,
         }
     )
-    min_margin: float | None = field(
-        default=None,
-        metadata={
-            "help": "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
-            "without scores stay, and so does all of dev."
-        },
+    min_margin: float | None = option(
+        None,
+        "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
+        "without scores stay, and so does all of dev.",
     )
-    train_end_of_turn: bool = field(
-        default=True,
-        metadata={
-            "help": "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair "
-            "then teaches what to write, and not when to stop."
-        },
-    )
-    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "Other pairs to mix in, such as those of earlier rounds, file, folder or name -> pairs of it per "
-            'pair of --pairs, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves them out.'
-        },
+    train_end_of_turn: bool = option(
+        True,
+        "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair "
+        "then teaches what to write, and not when to stop.",
     )
 
 
@@ -122,21 +116,17 @@ class PairArguments(SharedArguments):
 class DPOArguments(PairArguments):
     """The options of DPO beside TRL's DPOConfig and ModelConfig."""
 
-    prefix_sharing: bool = field(
-        default=False,
-        metadata={
-            "help": "Compute the prompt of a pair once instead of once for chosen and once for rejected: the same "
-            "loss, faster where prompts are long, and less memory. Models that cannot share prompts are refused."
-        },
+    prefix_sharing: bool = option(
+        False,
+        "Compute the prompt of a pair once instead of once for chosen and once for rejected: the same "
+        "loss, faster where prompts are long, and less memory. Models that cannot share prompts are refused.",
     )
-    reference_cache: str = field(
-        default="~/.cache/notewriter/reference",
-        metadata={
-            "help": "With precompute_ref_log_probs: the folder of the reference's log-probs, shared by all runs that "
-            "start from the same weights, whatever their other options.",
-            "effect": False,
-            "of": "output",
-        },
+    reference_cache: str = option(
+        "~/.cache/notewriter/reference",
+        "With precompute_ref_log_probs: the folder of the reference's log-probs, shared by all runs that "
+        "start from the same weights, whatever their other options.",
+        effect=False,
+        of="output",
     )
 
 
@@ -151,19 +141,10 @@ class SFTArguments(SharedArguments):
             "effect": False,
         }
     )
-    mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
-        default_factory=dict,
-        metadata={
-            "help": "Other data to mix in, file, folder or name -> rows of it per row of data, drawn with the seed: "
-            '{"general.parquet": 0.5}. Evaluation leaves it out.'
-        },
-    )
-    split_turns: bool = field(
-        default=False,
-        metadata={
-            "help": "Make each turn of the assistant a row of its own, for chat templates that show earlier turns "
-            "differently from how they were written (Qwen3 strips their thoughts)."
-        },
+    split_turns: bool = option(
+        False,
+        "Make each turn of the assistant a row of its own, for chat templates that show earlier turns "
+        "differently from how they were written (Qwen3 strips their thoughts).",
     )
 
 
@@ -185,22 +166,18 @@ class BatchConfiguration(_TrainingArguments):
     units for it.
     """
 
-    total_batch_size: int | None = field(
-        default=None,
-        metadata={
-            "help": "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it. One "
-            "configuration then means the same training on one GPU and on eight. Two losses differ: KTO's divergence "
-            "is of the rows that all processes score at once, and aot sorts those of one process."
-        },
+    total_batch_size: int | None = option(
+        None,
+        "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it. One "
+        "configuration then means the same training on one GPU and on eight. Two losses differ: KTO's divergence "
+        "is of the rows that all processes score at once, and aot sorts those of one process.",
     )
-    keep_weights: bool = field(
-        default=False,
-        metadata={
-            "help": "Keep only the weights of every checkpoint but the newest, in the type of the base model's: a "
-            "sixth of its size, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to "
-            "resume from. Leave out save_total_limit, which removes whole checkpoints.",
-            "effect": False,
-        },
+    keep_weights: bool = option(
+        False,
+        "Keep only the weights of every checkpoint but the newest, in the type of the base model's: a "
+        "sixth of its size, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to "
+        "resume from. Leave out save_total_limit, which removes whole checkpoints.",
+        effect=False,
     )
 
     gradient_checkpointing: _Recomputed = field(
@@ -211,21 +188,16 @@ class BatchConfiguration(_TrainingArguments):
             "effect": False,
         },
     )
-    memory_share: Annotated[float, Interval(gt=0, le=1)] = field(
-        default=0.9,
-        metadata={
-            "help": "With gradient_checkpointing auto: the share of the GPU's free memory below which the estimated "
-            "peak stays.",
-            "effect": False,
-        },
+    memory_share: Annotated[float, Interval(gt=0, le=1)] = option(
+        0.9,
+        "With gradient_checkpointing auto: the share of the GPU's free memory below which the estimated peak stays.",
+        effect=False,
     )
 
-    logging_nan_inf_filter: bool = field(
-        default=False,
-        metadata={
-            "help": "Show the loss of the steps before in place of one that is not finite; a run ends at such a step.",
-            "effect": False,
-        },
+    logging_nan_inf_filter: bool = option(
+        False,
+        "Show the loss of the steps before in place of one that is not finite; a run ends at such a step.",
+        effect=False,
     )
 
     def __post_init__(self) -> None:
@@ -300,20 +272,16 @@ class BatchConfiguration(_TrainingArguments):
 class DPOConfiguration(BatchConfiguration, DPOConfig):
     """TRL's DPOConfig with a batch size that does not depend on the number of processes, and a number format."""
 
-    train_sampling_strategy: str = field(
-        default="random",
-        metadata={
-            "help": "The order of pairs: 'random', 'sequential' (that of the files), 'prompts' (prompts at random, "
-            "the pairs of one after each other, for prefix_sharing), 'group_by_length' or 'batch_rebalance'.",
-            "choices": ["random", "sequential", BY_PROMPT, "group_by_length", "batch_rebalance"],
-        },
+    train_sampling_strategy: str = option(
+        "random",
+        "The order of pairs: 'random', 'sequential' (that of the files), 'prompts' (prompts at random, "
+        "the pairs of one after each other, for prefix_sharing), 'group_by_length' or 'batch_rebalance'.",
+        choices=["random", "sequential", BY_PROMPT, "group_by_length", "batch_rebalance"],
     )
-    simpo_gamma: float = field(
-        default=0.5,
-        metadata={
-            "help": "With loss_type simpo: the margin by which beta times the mean log-probability of chosen's "
-            "tokens is to exceed that of rejected's."
-        },
+    simpo_gamma: float = option(
+        0.5,
+        "With loss_type simpo: the margin by which beta times the mean log-probability of chosen's "
+        "tokens is to exceed that of rejected's.",
     )
 
     def __post_init__(self) -> None:
@@ -355,10 +323,10 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
     """TRL's SFTConfig with a batch size that does not depend on the number of processes, and a number format."""
 
     def __post_init__(self) -> None:
-        for option in DECIDED:
-            if getattr(self, option):
+        for name in DECIDED:
+            if getattr(self, name):
                 raise UserError(
-                    f"{option}: has no place here; the assistant's turns are trained, under the chat template of the "
+                    f"{name}: has no place here; the assistant's turns are trained, under the chat template of the "
                     "model's folder (chat_template.jinja there changes it)"
                 )
         if self.packing and (self.packing_strategy != "bfd" or self.max_length is None):
@@ -501,10 +469,10 @@ def check_needs(training: Configuration, model: ModelConfig) -> None:
         "liger-kernel": "use_liger_kernel" if training.use_liger_kernel else None,
         "kernels": "attn_implementation" if "/" in (model.attn_implementation or "") else None,
     }
-    for package, option in needed.items():
-        if option and importlib.util.find_spec(package.replace("-", "_")) is None:
+    for package, needing in needed.items():
+        if needing and importlib.util.find_spec(package.replace("-", "_")) is None:
             remedy = install("qlora") if package == "bitsandbytes" else f"run pip install {package}"
-            raise UserError(f"{option}: needs the package {package}; {remedy}")
+            raise UserError(f"{needing}: needs the package {package}; {remedy}")
     if training.activation_offloading and (training.use_cpu or not torch.accelerator.is_available()):
         raise UserError("activation_offloading: moves activations from a GPU to memory, and here is none; leave it out")
 

@@ -10,7 +10,7 @@ notewriter/training/cost/cost_model.py.
 """
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Interval
@@ -21,6 +21,7 @@ from trl.trainer.utils import add_fused_lm_head
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError, writing
+from notewriter.ground.options import option
 from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import overview, pairs, rows
@@ -46,22 +47,16 @@ from notewriter.training.training import METHODS
 class PreflightArguments(cost_model.MachineArguments):
     """The options of `notewriter preflight` beside those of the training script."""
 
-    method: str | None = field(
-        default=None,
-        metadata={"help": "dpo, kto or sft, whose options --help lists; default: sft with data, and dpo otherwise"},
+    method: str | None = option(
+        None, "dpo, kto or sft, whose options --help lists; default: sft with data, and dpo otherwise"
     )
 
-    show: Annotated[int, Interval(ge=0)] = field(default=1, metadata={"help": "rows of each stage to show"})
-    rows: Annotated[int, Interval(ge=1, le=10**12)] | None = field(
-        default=None,
-        metadata={"help": "without data: only estimate for so many rows of prompt_tokens and completion_tokens"},
+    show: Annotated[int, Interval(ge=0)] = option(1, "rows of each stage to show")
+    rows: Annotated[int, Interval(ge=1, le=10**12)] | None = option(
+        None, "without data: only estimate for so many rows of prompt_tokens and completion_tokens"
     )
-    prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
-        default=2000, metadata={"help": "tokens of each prompt, for rows"}
-    )
-    completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = field(
-        default=120, metadata={"help": "tokens of each completion, for rows"}
-    )
+    prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(2000, "tokens of each prompt, for rows")
+    completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(120, "tokens of each completion, for rows")
 
 
 def main(argv: list[str]) -> None:

@@ -14,13 +14,12 @@ import os
 import sys
 from collections.abc import Mapping
 from ctypes.util import find_library
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import torch
 
 from notewriter.ground.config import choose
-from notewriter.ground.errors import UserError
 from notewriter.ground.parser import Parser
 from notewriter.ground.yaml_files import read_mapping
 from notewriter.models.nodes import visible_devices
@@ -56,10 +55,10 @@ def main(argv: list[str]) -> None:
     settings: dict[str, Any] = read_mapping(file)[1]
     # A file of one's own has the machines and processes that `accelerate config` asked for.
     is_profile = file.resolve().parent == PROFILES
-    of_profile = processes_of(settings, options.num_machines or 1) if is_profile else None
-    processes = options.num_processes or of_profile or settings.get("num_processes")
+    told = options.num_processes or (processes_of(settings, options.num_machines or 1) if is_profile else None)
+    processes = told or settings.get("num_processes")
     command = ["--config_file", str(file)]
-    if told := options.num_processes or of_profile:
+    if told:
         command += ["--num_processes", str(told)]
     if processes == 1 and not settings.get("use_cpu") and torch.cuda.device_count() > 1:
         # One process that sees several GPUs would divide each batch among them (`options.check_devices`).
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="notewriter train",
         usage=f"notewriter train {'|'.join(METHODS)} [--accelerate NAME] --config FILE [options of training]",
         description=__doc__,
@@ -103,11 +102,6 @@ def _parser() -> argparse.ArgumentParser:
         kind = str if name.endswith("ip") else int
         parser.add_argument(f"--{name}", type=kind, metavar=name.rpartition("_")[2].upper(), help=text)
     return parser
-
-
-class _Parser(Parser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see notewriter train --help")
 
 
 def default_profile() -> str:

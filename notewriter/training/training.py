@@ -68,7 +68,7 @@ def train(method: str, argv: list[str], description: str | None = None) -> None:
     stored = weights.stored(base, model.model_revision)
     inputs = {source: rows.sha256([*files.values(), *mixed.values()])}
     folder = resumption.run_folder(training, inputs, arguments, model, command=config.command_line(prog, argv, *kinds))
-    if resumption.is_finished(folder):
+    if resumption.on_main_process(partial(resumption.is_finished, folder)):
         logger.info("%s: this run is finished; remove the folder to train again", folder.path)
         return
 

@@ -12,6 +12,7 @@ import time
 
 import psutil
 import pytest
+from metrics_file import write_metrics
 
 from notewriter.experiments import here, pipeline, slurm
 from notewriter.experiments.here import run_here
@@ -218,7 +219,7 @@ def test_a_run_that_has_its_model_to_itself_starts_its_own_server(tmp_path, plan
 
 def test_replicas_that_are_no_number_are_named_before_a_run_runs(tmp_path, plan, server):
     plan[1] = PipelineRun("pairs", f"{plan[1].command} --replicas two", serve="models/tiny")
-    with pytest.raises(UserError, match=r"^pairs: --replicas two: is not a number"):
+    with pytest.raises(UserError, match=r"^pairs: --replicas must be int, not 'two'; correct it"):
         run(tmp_path, plan)
     assert server.events == []
 
@@ -267,6 +268,26 @@ def test_runs_that_do_not_come_after_each_other_go_on_side_by_side(tmp_path, ser
     assert sorted(ended) == ["one", "three", "two"] and ended.index("one") < ended.index("three")
     assert shown[2].startswith("[ 3/3] ")
     assert shown[4] == "wrote three"
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_run_that_its_rule_ends_is_skipped_with_the_reason_and_those_after_it_go_on(
+    tmp_path, server, capsys, at_once
+):
+    """What the last run printed that was done stands at the end."""
+    rule = ["f1"]
+    for number, score in enumerate((0.2, 0.1)):
+        (tmp_path / str(number)).mkdir()
+        write_metrics(tmp_path / str(number) / "metrics.json", metrics={"f1": {"mean": score, "low": 0, "high": 1}})
+        rule.append(str(tmp_path / str(number)))
+    round_two = PipelineRun("round 2", python(WRITE, tmp_path / "two"), while_rising=":".join(rule))
+    report = PipelineRun("report", python(WRITE, tmp_path / "report"))
+    round_three = PipelineRun("round 3", python(WRITE, tmp_path / "three"), while_rising=":".join(rule))
+    side_by_side(tmp_path, round_two, report, round_three, at_once=at_once)
+    skipped, _, _, _, last, *_ = capsys.readouterr().out.splitlines()
+    assert skipped == f"[ 1/3] {'round 2':28}  skipped: round 1 did not raise f1 above 0.200 (0.100)"
+    assert last == "wrote report"
+    assert not (tmp_path / "two").exists() and not (tmp_path / "three").exists()
 
 
 def test_no_more_run_side_by_side_than_are_allowed(tmp_path, server):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from notewriter.ground.options import defaults, differences, marked, names_of, where_set, with_effect
+from notewriter.ground.options import defaults, differences, marked, names_of, option, where_set, with_effect
 
 
 @dataclass
@@ -19,6 +19,15 @@ class Model:
     model: str = field(default="a", metadata={"of": "model"})
     address: str = field(default="", metadata={"effect": lambda value: bool(value), "of": "model"})
     key: str = field(default="", metadata={"secret": True})
+
+
+def test_an_option_is_a_field_with_a_default_its_help_and_further_metadata():
+    @dataclass
+    class Arguments:
+        rows: int = option(3, "how many", effect=False)
+
+    assert Arguments().rows == 3
+    assert fields(Arguments)[0].metadata == {"help": "how many", "effect": False}
 
 
 def test_options_are_named_by_what_their_fields_say():

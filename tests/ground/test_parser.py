@@ -1,5 +1,7 @@
 """The parser of a command's options: what `--help` tells."""
 
+from dataclasses import dataclass, field
+
 import pytest
 from option_classes import Arguments, Model
 
@@ -26,6 +28,19 @@ def test_help_tells_what_is_required_and_the_defaults_that_say_something(capsys)
     for part in ("at most", "which", "what else", "which override it"):
         assert f"{part} (default" not in text
     assert "None" not in text
+
+
+def test_help_names_an_option_once_and_the_required_ones_first(capsys):
+    @dataclass
+    class Switch:
+        shown_often: bool = field(default=True, metadata={"help": "whether"})
+
+    with pytest.raises(SystemExit):
+        config.parse([Arguments, Switch], ["--help"], prog="command")
+    usage, *options = capsys.readouterr().out.splitlines()
+    assert usage == "usage: command --path PATH [--OPTION VALUE ...]"
+    assert [line for line in options if "shown" in line] == ["  --shown_often [true|false]"]
+    assert config.parse([Switch], ["--no-shown-often"])[0].shown_often is False
 
 
 def test_help_keeps_the_paragraphs_and_the_commands_of_a_description(capsys):

@@ -2,6 +2,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from notewriter.artifacts.metrics import Interval
 from notewriter.pages.charts import COLOURS, LINE, Dot, Panel, axis, intervals, panels
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -38,7 +39,9 @@ def test_an_axis_that_need_not_include_zero_shows_the_values_alone():
 
 
 def test_intervals_are_rows_of_groups_on_one_axis():
-    svg = intervals("two runs", {"Token F1": [Dot("a", 0.25, 0.2, 0.3), Dot("<b>", 0.5, 0.4, 0.5, 1)]}, "mean")
+    svg = intervals(
+        "two runs", {"Token F1": [Dot("a", Interval(0.25, 0.2, 0.3)), Dot("<b>", Interval(0.5, 0.4, 0.5), 1)]}, "mean"
+    )
     assert {"Token F1", "a", "<b>", "0.250", "0.500", "mean"} <= set(texts(svg))
     (left, first), (right, second) = circles(svg)
     assert left < right and first < second
@@ -46,7 +49,12 @@ def test_intervals_are_rows_of_groups_on_one_axis():
 
 
 def test_differences_have_signs_and_lie_on_both_sides_of_zero():
-    svg = intervals("what", {"near": [Dot("worse", -0.2, -0.35, -0.05), Dot("better", 0.1, 0.02, 0.18)]}, "", sign="+")
+    svg = intervals(
+        "what",
+        {"near": [Dot("worse", Interval(-0.2, -0.35, -0.05)), Dot("better", Interval(0.1, 0.02, 0.18))]},
+        "",
+        sign="+",
+    )
     assert {"-0.4", "0", "0.2", "-0.200", "+0.100"} <= {*texts(svg)}
     (worse, _), (better, _) = circles(svg)
     zero = next(line for line in ElementTree.fromstring(svg).iter(f"{SVG}line") if line.get("class") == "zero")
@@ -54,7 +62,11 @@ def test_differences_have_signs_and_lie_on_both_sides_of_zero():
 
 
 def test_dots_lie_inside_the_axes_and_their_names_towards_the_middle():
-    dots = [Dot("a", 0.0, 0, 0, x=0), Dot("b", 0.04, 0.02, 0.04, x=2), Dot("c", 0.05, 0.02, 0.05, x=10)]
+    dots = [
+        Dot("a", Interval(0.0, 0, 0), x=0),
+        Dot("b", Interval(0.04, 0.02, 0.04), x=2),
+        Dot("c", Interval(0.05, 0.02, 0.05), x=10),
+    ]
     svg = panels("cost", [Panel("F1", dots=dots, axis="Calls")])
     root = ElementTree.fromstring(svg)
     grid = [line for line in root.iter(f"{SVG}line") if line.get("class") == "grid"]
@@ -65,7 +77,7 @@ def test_dots_lie_inside_the_axes_and_their_names_towards_the_middle():
 
 
 def test_names_of_dots_at_one_height_stand_below_each_other():
-    dots = [Dot(name, 0.5, 0.5, 0.5, x=x) for name, x in (("a", 1), ("b", 1.1), ("c", 10))]
+    dots = [Dot(name, Interval(0.5, 0.5, 0.5), x=x) for name, x in (("a", 1), ("b", 1.1), ("c", 10))]
     root = ElementTree.fromstring(panels("cost", [Panel("F1", dots=dots)]))
     a, b, c = (float(text.get("y")) for text in root.iter(f"{SVG}text") if text.text in ("a", "b", "c"))
     assert (b - a, c) == (LINE, a)
@@ -73,7 +85,7 @@ def test_names_of_dots_at_one_height_stand_below_each_other():
 
 def test_lines_have_colours_and_names_of_their_own_and_a_ring_marks_a_dot():
     lines = {"training": [(0, 1.0), (10, 0.5)], "evaluation": [(10, 0.7), (20, 0.6)], "nothing": []}
-    best = Dot("", 0.5, 0.4, 0.6, x=10, text="step 10", ringed=True)
+    best = Dot("", Interval(0.5, 0.4, 0.6), x=10, text="step 10", ringed=True)
     svg = panels("curves", [Panel("Loss", lines, [best], "step")])
     curves = [line.get("class") for line in ElementTree.fromstring(svg).iter(f"{SVG}polyline")]
     assert curves == ["curve c0", "curve c1"]

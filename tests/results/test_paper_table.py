@@ -249,7 +249,7 @@ def test_with_other_places_for_corpora_and_indexes_nothing_of_a_table_lies_elsew
     cells = [cell for cell in grid.cells if not cell.lacks]
     costs = {cell.folder: CellCost(cell.name, 1, 1, 1, 1, 1.0, 1.0) for cell in cells}
     stages = steps_of(grid, cells, costs, ["notewriter", "table"])
-    named = [text for stage in stages for text in (*stage.command, *stage.result)]
+    named = [text for stage in stages for text in (*stage.argv(), *map(str, stage.results()))]
     named += [repr(cell.options) for cell in grid.cells]
     assert not [text for text in named if "runs/" in text]
     assert {folder for cell in cells for folder in indexes_of(cell.options)} <= grid.indexes.keys()

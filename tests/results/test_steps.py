@@ -49,7 +49,7 @@ def test_a_row_is_fetched_built_evaluated_and_written():
         "write the table",
     ]
     evaluation = steps["evaluate Llama-3.1-8B-Instruct"]
-    assert evaluation.command[3:] == ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", "--page", "false"]
+    assert evaluation.argv()[3:] == ["--cells", "2wikimultihopqa/*/Llama-3.1-8B-Instruct", "--page", "false"]
     assert len(evaluation.result) == 3
     assert (evaluation.needs.gpus, evaluation.hours) == (1, 3.1)
 
@@ -61,10 +61,10 @@ def test_the_stages_are_a_pipeline_in_an_order_that_can_be_done(table, tmp_path)
     for step in steps.values():
         assert {*step.after} <= seen, step.title
         seen.add(step.title)
-    content = {"output_dir": "runs/x", "runs": [step.run for step in steps.values()]}
+    content = {"output_dir": "runs/x", "runs": [step.entry for step in steps.values()]}
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(content))
     runs = read_pipeline(tmp_path / "pipeline.yaml").runs
-    assert [run.argv() for run in runs] == [step.command for step in steps.values()]
+    assert [run.argv() for run in runs] == [step.argv() for step in steps.values()]
     assert all(run.missing() for run in runs)
 
 
@@ -78,7 +78,7 @@ def test_indexes_that_several_cells_and_tables_search_are_the_same_stages():
 def test_a_corpus_of_each_question_comes_from_the_questions():
     corpus = derived("rearag/table_1", "nq/*/ReaRAG-9B")["make corpus rearag-nq"]
     assert corpus.after == ["fetch dataset nq contexts"]
-    assert corpus.command[2:6] == ["--source", "per-question", "--dataset", "nq"]
+    assert corpus.argv()[2:6] == ["--source", "per-question", "--dataset", "nq"]
 
 
 def test_the_gpus_are_those_of_all_roles():
@@ -104,7 +104,7 @@ def test_encoders_and_rerankers_are_fetched_too():
 
 
 def test_the_queries_of_deepnotes_table_8_are_embedded_without_an_instruction():
-    command = derived("deepnote/table_8", "musique/*/bge*")["index musique-ircot-bge-base-en-v1.5"].command
+    command = derived("deepnote/table_8", "musique/*/bge*")["index musique-ircot-bge-base-en-v1.5"].argv()
     assert command[command.index("--query_prompt") + 1] == ""
 
 
@@ -207,8 +207,8 @@ def test_documents_of_the_user_s_are_a_corpus_that_is_made(own):
     steps = {step.title: step for step in steps_for(own, own.cells)}
     # Two indexes have the same name, so that their steps have their paths.
     corpus, index = steps["make corpus notes"], steps["index built/notes/index"]
-    assert corpus.command[2:] == ["--source", "folder", "--path", "my docs", "--output_dir", "runs/corpus/notes"]
-    assert index.command[2:] == ["--path", "runs/corpus/notes/corpus.jsonl", "--index", "built/notes/index"]
+    assert corpus.argv()[2:] == ["--source", "folder", "--path", "my docs", "--output_dir", "runs/corpus/notes"]
+    assert index.argv()[2:] == ["--path", "runs/corpus/notes/corpus.jsonl", "--index", "built/notes/index"]
     assert index.after == ["make corpus notes"]
     # A word of five letters: 20,000 bytes.
     assert corpus.disk == pytest.approx(20_000, rel=0.05)
@@ -218,7 +218,7 @@ def test_documents_of_the_user_s_are_a_corpus_that_is_made(own):
 def test_a_corpus_jsonl_of_the_user_s_is_indexed_as_it_is(own):
     cell = replace(own.cells[0], options=own.cells[0].options | {"index": ["built/made/index"]})
     index = steps_for(own, [cell])[0]
-    assert index.command[2:] == ["--path", "my docs/corpus.jsonl", "--index", "built/made/index"]
+    assert index.argv()[2:] == ["--path", "my docs/corpus.jsonl", "--index", "built/made/index"]
     assert index.after == []
 
 
@@ -228,8 +228,8 @@ def test_documents_of_the_user_s_that_changed_are_read_again(own):
         Path(folder).mkdir(parents=True)
         Path(folder, "manifest.json").write_text("{}")
     steps = steps_for(own, own.cells)
-    assert not [step for step in steps if step.is_finished]
-    made = {"output_dir": "runs/x", "runs": [step.run for step in steps[:2]]}
+    assert not [step for step in steps if not step.missing()]
+    made = {"output_dir": "runs/x", "runs": [step.entry for step in steps[:2]]}
     Path("pipeline.yaml").write_text(yaml.safe_dump(made))
     assert all(run.missing() for run in read_pipeline(Path("pipeline.yaml")).runs)
 
@@ -307,6 +307,6 @@ def test_a_model_in_the_cache_of_the_hub_is_finished_when_it_is_complete(tiny_mo
     (model / "refs/main").write_text("abc")
     row = ["deepnote/table_1", "musique/direct/Llama-3.1-8B-Instruct"]
     title = "fetch model meta-llama/Llama-3.1-8B-Instruct"
-    assert derived(*row)[title].is_finished
+    assert not derived(*row)[title].missing()
     (model / "snapshots/abc/model.safetensors").unlink()
-    assert not derived(*row)[title].is_finished
+    assert derived(*row)[title].missing()

@@ -149,7 +149,9 @@ def test_help_has_the_options_of_the_launch_and_of_training(capsys: pytest.Captu
         train.main(["dpo", "--help"])
     assert not end.value.code
     shown = capsys.readouterr().out
-    assert "--accelerate NAME" in shown and "--prefix_sharing" in shown and "--learning_rate" in shown
+    ours, of_trl = shown.split("options of TRL and transformers:")
+    assert all(f"  --{option} " in ours for option in ("accelerate NAME", "prefix_sharing", "learning_rate"))
+    assert "  --adam_beta1 " in of_trl
 
 
 def test_a_launch_that_fails_ends_with_its_code(monkeypatch: pytest.MonkeyPatch) -> None:

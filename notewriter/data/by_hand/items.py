@@ -5,7 +5,7 @@ import heapq
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -18,6 +18,7 @@ from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.data.dataset.splits import split_files
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.ground.records import Message
 from notewriter.models.thoughts import without_thinking
 
@@ -31,30 +32,23 @@ _QUESTION = re.compile(r"^\s*Question:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 class ByHandArguments:
     """The source of the items to judge by hand."""
 
-    pairs: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "folders of pairs; a pair that several judges labelled in folders of their own is shown once, "
-            "and each judge is compared with the person"
-        },
+    pairs: list[str] | None = option(
+        None,
+        "folders of pairs; a pair that several judges labelled in folders of their own is shown once, "
+        "and each judge is compared with the person",
     )
-    runs: list[str] | None = field(
-        default=None, metadata={"help": "two run folders over the same questions, whose notes are compared"}
-    )
-    labels: str = field(
-        default="runs/labels", metadata={"help": "folder of people's answers, NAME.jsonl for each of them"}
-    )
+    runs: list[str] | None = option(None, "two run folders over the same questions, whose notes are compared")
+    labels: str = option("runs/labels", "folder of people's answers, NAME.jsonl for each of them")
 
 
 @dataclass
 class SampleArguments:
     """The choice of items, and their order."""
 
-    most: Annotated[int, Interval(ge=1)] = field(
-        default=200,
-        metadata={"help": "maximum number of items to judge, drawn at random; the same ones for every person"},
+    most: Annotated[int, Interval(ge=1)] = option(
+        200, "maximum number of items to judge, drawn at random; the same ones for every person"
     )
-    seed: int = field(default=0, metadata={"help": "seed of the draw, the order and the sides"})
+    seed: int = option(0, "seed of the draw, the order and the sides")
 
 
 @dataclass(frozen=True, slots=True)

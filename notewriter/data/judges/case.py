@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from annotated_types import Interval
 
+from notewriter.ground.options import option
 from notewriter.ground.plugins import Misreturn, awaited, faults_of
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.text import words_in
@@ -58,48 +59,35 @@ class Finish(Protocol):
 class ComparisonArguments:
     """The options of how candidates are scored and compared."""
 
-    rejected: Rejected = field(
-        default="worst",
-        metadata={
-            "help": "the worse candidate that judges with scores reject: worst (the lowest score), hardest (the lowest "
-            "score of those neither cut nor empty and similar in length to the chosen one; others only if there is "
-            "none), or every (each worse candidate, in a pair of its own)"
-        },
+    rejected: Rejected = option(
+        "worst",
+        "the worse candidate that judges with scores reject: worst (the lowest score), hardest (the lowest "
+        "score of those neither cut nor empty and similar in length to the chosen one; others only if there is "
+        "none), or every (each worse candidate, in a pair of its own)",
     )
-    note_words: Annotated[int, Interval(ge=1)] | None = field(
-        default=40,
-        metadata={
-            "help": "words of a note that reference, whole_facts, next_search and likelihood read, so that longer "
-            "notes are not better for their length; null: all"
-        },
+    note_words: Annotated[int, Interval(ge=1)] | None = option(
+        40,
+        "words of a note that reference, whole_facts, next_search and likelihood read, so that longer "
+        "notes are not better for their length; null: all",
     )
-    max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = field(
-        default=None,
-        metadata={
-            "help": "share of the longer side's words by which chosen and rejected may differ in length, e.g. 0.15; "
-            "prompts that would give no pair within it are counted"
-        },
+    max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = option(
+        None,
+        "share of the longer side's words by which chosen and rejected may differ in length, e.g. 0.15; "
+        "prompts that would give no pair within it are counted",
     )
-    judge_orders: Annotated[int, Interval(ge=1, le=2)] = field(
-        default=2,
-        metadata={
-            "help": "number of orders in which llm sees the candidates: with 2, only a pair that it names both "
-            "times counts; 1 is DNAlign's"
-        },
+    judge_orders: Annotated[int, Interval(ge=1, le=2)] = option(
+        2,
+        "number of orders in which llm sees the candidates: with 2, only a pair that it names both "
+        "times counts; 1 is DNAlign's",
     )
-    min_gap: float = field(default=0.0, metadata={"help": "smallest difference of two scores that makes a pair"})
-    continuations: Annotated[int, Interval(ge=1, le=64)] = field(
-        default=1,
-        metadata={
-            "help": "how often outcome rolls a candidate forward, and gain has an answer written from it; the score "
-            "is the mean over these, with its standard error, so that one lucky answer makes no pair"
-        },
+    min_gap: float = option(0.0, "smallest difference of two scores that makes a pair")
+    continuations: Annotated[int, Interval(ge=1, le=64)] = option(
+        1,
+        "how often outcome rolls a candidate forward, and gain has an answer written from it; the score "
+        "is the mean over these, with its standard error, so that one lucky answer makes no pair",
     )
-    noise_margin: Annotated[float, Interval(ge=0)] = field(
-        default=2.0,
-        metadata={
-            "help": "with several continuations: the least difference of a pair's scores, in its standard errors"
-        },
+    noise_margin: Annotated[float, Interval(ge=0)] = option(
+        2.0, "with several continuations: the least difference of a pair's scores, in its standard errors"
     )
 
 

@@ -17,6 +17,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.locks import locked
+from notewriter.ground.options import option
 
 SCHEMA = "notewriter/world/1"
 
@@ -28,17 +29,14 @@ MOST = 100_000
 class WorldArguments:
     """The size of the worlds, and the output folder."""
 
-    output_dir: str = field(
-        default="data/world",
-        metadata={"help": "the folder for train/ and test/, each with corpus.jsonl and questions.jsonl"},
+    output_dir: str = option(
+        "data/world", "the folder for train/ and test/, each with corpus.jsonl and questions.jsonl"
     )
-    seed: int = field(default=7, metadata={"help": "another seed generates another world with other names"})
-    train: Annotated[int, Interval(ge=1, le=MOST)] = field(
-        default=300, metadata={"help": "number of training questions, with about six passages each"}
+    seed: int = option(7, "another seed generates another world with other names")
+    train: Annotated[int, Interval(ge=1, le=MOST)] = option(
+        300, "number of training questions, with about six passages each"
     )
-    test: Annotated[int, Interval(ge=1, le=MOST)] = field(
-        default=150, metadata={"help": "number of test questions, about a separate world"}
-    )
+    test: Annotated[int, Interval(ge=1, le=MOST)] = option(150, "number of test questions, about a separate world")
     hops: Annotated[list[Annotated[int, Interval(ge=1, le=3)]], MinLen(1)] = field(
         default_factory=lambda: [2, 3],
         metadata={"help": "number of passages that a question needs: 1, 2, 3, or several of them"},

@@ -49,7 +49,7 @@ leave out what libraries hold besides (CUDA, NCCL buffers, fragmentation): plan 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, cast
 
 import torch
@@ -69,6 +69,7 @@ from trl import DPOConfig, KTOConfig, ModelConfig, SFTConfig
 from notewriter.ground import config
 from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
+from notewriter.ground.options import option
 from notewriter.models.checkpoint import load, loading
 from notewriter.training.cost.operations import FORWARD, PEAK_TFLOPS, UTILIZATION, passes, peak_tflops, per_token
 from notewriter.training.inputs import rows
@@ -142,19 +143,13 @@ def load_of(sizes: Sequence[tuple[int, ...]], shared: bool) -> Load:
 class MachineArguments:
     """The machine that an estimate is for."""
 
-    gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = field(
-        default=1, metadata={"help": "number of GPUs that train together"}
-    )
-    sharding: str = field(default="none", metadata={"help": f"what is divided among them: {', '.join(SHARDING)}"})
-    gpu: str | None = field(
-        default=None, metadata={"help": f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops"}
-    )
-    utilization: Annotated[float, Interval(gt=0, le=1)] | None = field(
-        default=None,
-        metadata={
-            "help": "for hours: the fraction of the peak that is reached, recomputation and the reference included; "
-            f"without it {UTILIZATION}, about what was measured on an H200"
-        },
+    gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = option(1, "number of GPUs that train together")
+    sharding: str = option("none", f"what is divided among them: {', '.join(SHARDING)}")
+    gpu: str | None = option(None, f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops")
+    utilization: Annotated[float, Interval(gt=0, le=1)] | None = option(
+        None,
+        "for hours: the fraction of the peak that is reached, recomputation and the reference included; "
+        f"without it {UTILIZATION}, about what was measured on an H200",
     )
 
 

@@ -48,7 +48,6 @@ def whole_base(base: str, output: str, training: TrainingArguments) -> str:
     folder = Path(output) / MERGED
     if folder.is_dir() and not _is_merged(Path(base), folder):
         shutil.rmtree(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with weights.unsharded(training):
         merge(Path(base), folder)
     return str(folder)

@@ -39,7 +39,11 @@ def make_savable(settings: GenerationConfig, name: str) -> None:
     Raises:
         UserError: they are to sample at a temperature of 0.
     """
-    flagged = _flagged(settings)
+    flagged: dict[str, str] = {}
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        flagged = dict(FLAGGED.findall(str(error)))
     sampling = [setting for setting, reason in flagged.items() if reason.startswith("`do_sample`")]
     if sampling and settings.temperature == 0:
         raise UserError(
@@ -56,15 +60,6 @@ def make_savable(settings: GenerationConfig, name: str) -> None:
     changes += [f"no {setting}, which has no effect" for setting in without_effect]
     if changes:
         _say(name, " and ".join(changes))
-
-
-def _flagged(settings: GenerationConfig) -> dict[str, str]:
-    """The settings that keep transformers from saving all of them, with its reasons."""
-    try:
-        settings.validate(strict=True)
-    except ValueError as error:
-        return dict(FLAGGED.findall(str(error)))
-    return {}
 
 
 @functools.cache

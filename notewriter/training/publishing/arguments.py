@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from notewriter.ground.options import option
+
 
 @dataclass
 class PublishArguments:
@@ -12,25 +14,18 @@ class PublishArguments:
     When an upload is interrupted, run the same command again: what has arrived is not sent twice.
     """
 
-    checkpoint: str | None = field(
-        default=None, metadata={"help": "the folder that a training run saved its model or adapter in"}
+    checkpoint: str | None = option(None, "the folder that a training run saved its model or adapter in")
+    repo_id: str | None = option(None, "the model's repository, owner/name; created if it does not exist")
+    data: str | None = option(
+        None, "the folder of pairs or chains that it was trained on, published as a dataset repository"
     )
-    repo_id: str | None = field(
-        default=None, metadata={"help": "the model's repository, owner/name; created if it does not exist"}
+    data_repo_id: str | None = option(
+        None, "the dataset's repository, owner/name; without --data the card only links it"
     )
-    data: str | None = field(
-        default=None,
-        metadata={"help": "the folder of pairs or chains that it was trained on, published as a dataset repository"},
-    )
-    data_repo_id: str | None = field(
-        default=None, metadata={"help": "the dataset's repository, owner/name; without --data the card only links it"}
-    )
-    load_best: str | None = field(
-        default=None,
-        metadata={
-            "help": "the output folder of `notewriter evaluate --checkpoints` over this run: publish the checkpoint "
-            "that scored best in place of the last, with its metrics.json unless --metrics is given"
-        },
+    load_best: str | None = option(
+        None,
+        "the output folder of `notewriter evaluate --checkpoints` over this run: publish the checkpoint "
+        "that scored best in place of the last, with its metrics.json unless --metrics is given",
     )
     metrics: list[str] = field(
         default_factory=list,
@@ -40,8 +35,6 @@ class PublishArguments:
         default_factory=list,
         metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
     )
-    license: str | None = field(
-        default=None, metadata={"help": "the licence's identifier on the hub, such as apache-2.0; the base model binds"}
-    )
-    private: bool = field(default=True, metadata={"help": "whether only you can see it; false makes it public"})
-    dry_run: bool = field(default=False, metadata={"help": "list the files and print the cards; upload nothing"})
+    license: str | None = option(None, "the licence's identifier on the hub, such as apache-2.0; the base model binds")
+    private: bool = option(True, "whether only you can see it; false makes it public")
+    dry_run: bool = option(False, "list the files and print the cards; upload nothing")

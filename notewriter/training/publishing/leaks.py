@@ -115,7 +115,7 @@ def check_file(path: Path) -> None:
         if path.name in VOCABULARIES:
             _check_vocabulary(text, str(path))
         else:
-            _check_settings(text, str(path))
+            _check_json(text, str(path))
 
 
 def check_rows(path: Path) -> None:
@@ -162,22 +162,21 @@ def _decoded(content: bytes) -> list[str]:
     return [text.decode("utf-8", "replace") for text in texts]
 
 
-def _check_settings(text: str, place: str) -> None:
-    check_text(text, place)
+def _check_json(text: str, place: str, **searched: Any) -> None:
+    """Check a text, and the texts in it where it is JSON, which may hide characters in escapes."""
+    check_text(text, place, **searched)
     with contextlib.suppress(ValueError, RecursionError):
-        # JSON may hide characters in escapes.
-        check_text("\n".join(_strings(json.loads(text))), f"{place}, its texts")
+        check_text("\n".join(_strings(json.loads(text))), f"{place}, its texts", **searched)
 
 
 def _check_vocabulary(text: str, place: str) -> None:
     """Check a tokenizer's file: tokens for the formats of keys alone, all else like settings."""
-    check_text(text, place, home=None, named=False)
+    _check_json(text, place, home=None, named=False)
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(text)
-        check_text("\n".join(_strings(record)), f"{place}, its texts", home=None, named=False)
         if isinstance(record, dict) and isinstance(model := record.get("model"), dict):
             record["model"] = {key: each for key, each in model.items() if key not in ("vocab", "merges")}
-            _check_settings(json.dumps(record, ensure_ascii=False, indent=1), place)
+            _check_json(json.dumps(record, ensure_ascii=False, indent=1), place)
 
 
 def _header(path: Path) -> bytes:

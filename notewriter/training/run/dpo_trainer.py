@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from accelerate.utils import broadcast_object_list, send_to_device
+from accelerate.utils import send_to_device
 from datasets import Dataset
 from torch.utils.data import DataLoader, Sampler
 from tqdm import tqdm
@@ -21,6 +21,7 @@ from trl.models import prepare_deepspeed
 from notewriter.models.checkpoint import WEIGHTS, Checkpoint
 from notewriter.training.run.losses import is_reference_free, odds_ratio, simpo
 from notewriter.training.run.recomputation import bare
+from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.steps import OnPairs
 from notewriter.training.sharing import reference, self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
@@ -113,13 +114,8 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
             return dataset
         keys = [reference.pair_key(pair, self.ld_alpha) for pair in dataset]
         # Only the main process reads and writes: the others may not see its disk.
-        shared: list[Any] = [None, None]
-        if self.accelerator.is_main_process:
-            cached = self.reference_cache / self.reference_key
-            shared = [cached, reference.read(cached, set(keys))]
-        folder: Path
-        stored: dict[str, tuple[float, float]]
-        folder, stored = broadcast_object_list(shared)
+        folder = on_main_process(lambda: self.reference_cache / self.reference_key)
+        stored = on_main_process(lambda: reference.read(folder, set(keys)))
         self.share_prompts()
 
         missing = [row for row, key in enumerate(keys) if key not in stored]
@@ -130,8 +126,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
             progress = f"reference log-probs, {name} ({start + len(rows)} of {len(missing)})"
             computed = self.score_reference(dataset.select(rows), progress, batch_size)
             new = {keys[row]: pair for row, pair in zip(rows, computed, strict=True)}
-            if self.accelerator.is_main_process:
-                reference.write(folder, new)
+            on_main_process(functools.partial(reference.write, folder, new))
             stored |= new
         for place, column in enumerate(reference.COLUMNS):
             dataset = dataset.add_column(column, [stored[key][place] for key in keys])

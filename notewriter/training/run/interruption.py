@@ -69,9 +69,7 @@ class StopOnSignal(TrainerCallback):
         if self.stopping:
             control.should_save = control.should_evaluate = False
 
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_prediction_step(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """Save and end during an evaluation, which may take longer than the time that is left.
 
         Raises:
@@ -93,11 +91,10 @@ class StopOnSignal(TrainerCallback):
             SystemExit: always, with the code `STOPPED`.
         """
         self.trainer.accelerator.wait_for_everyone()
-        if self.trainer.is_world_process_zero():
-            logger.info(
-                "%s: stopped by a signal, with a checkpoint after step %d; run the same command again to continue",
-                self.trainer.args.output_dir,
-                self.trainer.state.global_step,
-            )
+        logger.info(
+            "%s: stopped by a signal, with a checkpoint after step %d; run the same command again to continue",
+            self.trainer.args.output_dir,
+            self.trainer.state.global_step,
+        )
         self.trainer.end()
         sys.exit(STOPPED)

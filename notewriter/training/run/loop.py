@@ -20,12 +20,11 @@ from notewriter.ground.options import names_of
 from notewriter.models.checkpoint import STATE, Checkpoint
 from notewriter.models.identity import of_base
 from notewriter.training.model import exchange, weights
-from notewriter.training.run.divergence import check_finite
 from notewriter.training.run.interruption import StopOnSignal
 from notewriter.training.run.keeping import REFERENCE, Complete, KeepWeights
 from notewriter.training.run.losses import is_read
 from notewriter.training.run.resumption import check_sharing, last_checkpoint, on_every_machine, on_main_process
-from notewriter.training.run.saved import check_saved, require_weights
+from notewriter.training.run.saved import check_finite, check_saved, require_weights
 from notewriter.training.run.watching import show_lines
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ def train(trainer: Trainer, run: RunFolder, base: weights.Stored, stop: StopOnSi
     `base` is how the base model is stored, as which a fully trained model is too.
 
     Raises:
-        UserError: training diverged (`divergence`), or the run cannot go on from its checkpoint.
+        UserError: training diverged (`steps`), or the run cannot go on from its checkpoint.
         SystemExit: a signal stopped the run, which has saved a checkpoint (`interruption`).
     """
     trainer.add_callback(stop)
@@ -172,9 +171,8 @@ def hyperparameters(training: DPOConfig | KTOConfig | SFTConfig, model: ModelCon
     if model.use_peft:
         values |= {key: value for key, value in of_model.items() if key.startswith("lora_")}
         values |= {key: True for key in ("use_rslora", "use_dora") if of_model[key]}
-    if model.load_in_4bit or model.load_in_8bit:
-        bits = (
-            ("load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant") if model.load_in_4bit else ("load_in_8bit",)
-        )
-        values |= {key: of_model[key] for key in bits}
+    if model.load_in_4bit:
+        values |= {key: of_model[key] for key in ("load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant")}
+    if model.load_in_8bit:
+        values["load_in_8bit"] = True
     return values

@@ -6,7 +6,6 @@ no reference in memory. Their values are those of TRL's trainers (tested). Of OR
 TRL takes over the prompt too, and the paper, as here, over the completion alone.
 """
 
-import difflib
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from trl import DPOConfig
 
+from notewriter.ground.config import choose
 from notewriter.ground.errors import UserError
 
 OF_A_REFERENCE = ("ld_alpha", "f_divergence_type", "use_weighting", "precompute_ref_log_probs", "sync_ref_model")
@@ -106,10 +106,7 @@ def check_losses(training: DPOConfig) -> None:
         UserError: an unknown loss, an option that no chosen loss reads, or a value that one cannot be computed with.
     """
     for loss in training.loss_type:
-        if loss not in LOSSES:
-            near = difflib.get_close_matches(loss, LOSSES, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(LOSSES)}"
-            raise UserError(f"loss_type: TRL has no loss {loss!r}; {remedy}")
+        choose("loss_type", loss, LOSSES)
     if not all(LOSSES[loss].is_of_trl for loss in training.loss_type) and not is_reference_free(training.loss_type):
         without = sorted(name for name, loss in LOSSES.items() if not loss.needs_reference)
         raise UserError(

@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from peft import PeftModel
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from trl import ModelConfig
 
@@ -61,7 +61,7 @@ def machine_of(accelerator: Accelerator) -> cost_model.MachineArguments:
     return cost_model.MachineArguments(gpus=accelerator.num_processes, sharding=sharding)
 
 
-class RecomputesByNeed:
+class RecomputesByNeed(Trainer):
     """A mixin for a trainer of TRL (`steps.Steps`): with `auto` it recomputes what memory forces."""
 
     recomputed: int | None = None
@@ -75,14 +75,13 @@ class RecomputesByNeed:
             needed: the bytes of a GPU that the run needs where so many layers are recomputed.
             share: of the available memory, how much may be needed.
         """
-        accelerator: Accelerator = self.accelerator  # type: ignore[attr-defined]
         layers = layers_of(bare)
-        room = available(accelerator.device)
+        room = available(self.accelerator.device)
         counts = range(len(layers) + 1)
         fitting = (count for count in counts if room is not None and needed(count) <= share * room)
         count = next(fitting, len(layers))
         # Processes may have different room.
-        count = int(accelerator.gather(torch.tensor([count], device=accelerator.device)).max())
+        count = int(self.accelerator.gather(torch.tensor([count], device=self.accelerator.device)).max())
         self.recomputed = count
         enable = bare.gradient_checkpointing_enable
 
@@ -117,12 +116,11 @@ class RecomputesByNeed:
         """
 
         def train(batch: dict[str, Any]) -> torch.Tensor:
-            loss: torch.Tensor = super(RecomputesByNeed, self).training_step(model, batch, *args, **kwargs)  # type: ignore[misc]
-            return loss
+            return super(RecomputesByNeed, self).training_step(model, batch, *args, **kwargs)
 
         if self.recomputed is None:
             return train(inputs)
-        step = self.state.global_step  # type: ignore[attr-defined]
+        step = self.state.global_step
         if getattr(self, "at", None) != step:
             self.at, self.batches, self.before = step, [], self.remember_step()
         self.batches.append(inputs)
@@ -136,8 +134,7 @@ class RecomputesByNeed:
             # Outside of the handler, whose traceback holds the step's tensors.
             self.restore_step()
             model.zero_grad(set_to_none=True)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
             for batch in self.batches[:-1]:
                 train(batch)
 
@@ -165,9 +162,8 @@ class RecomputesByNeed:
         Raises:
             UserError: there are several processes, or DeepSpeed, which has counted the forward.
         """
-        accelerator: Accelerator = self.accelerator  # type: ignore[attr-defined]
         recomputed, layers = self.recomputed or 0, len(self.layers)
-        if accelerator.num_processes > 1 or accelerator.state.deepspeed_plugin is not None:
+        if self.accelerator.num_processes > 1 or self.accelerator.state.deepspeed_plugin is not None:
             raise UserError(
                 f"memory ran out with {recomputed} of {layers} layers recomputed; give the same command a smaller "
                 "--memory_share, or --gradient_checkpointing true, and it goes on from the last checkpoint"

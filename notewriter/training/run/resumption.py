@@ -39,15 +39,11 @@ def run_folder(
 
 
 def is_finished(run: RunFolder) -> bool:
-    """Whether the folder contains this run, finished; the same answer, or error, in every process.
+    """Whether the folder contains this run, finished.
 
     Raises:
         UserError: the folder contains another run, or its record cannot be written.
     """
-    return on_main_process(lambda: _is_finished(run))
-
-
-def _is_finished(run: RunFolder) -> bool:
     run.check()
     record = run.path / TRAINING_RECORD
     if record.is_dir():

@@ -8,10 +8,34 @@ from peft import PeftModel
 from transformers import Trainer
 
 from notewriter.ground.errors import UserError
+from notewriter.models.checkpoint import checkpoints_of
 from notewriter.training.model import weights
 from notewriter.training.run.resumption import on_main_process
 
 REMEDY = "the run is not finished; correct the cause, free space or the launch file, and run the command again"
+
+
+def last_finite(run: Path) -> Path | None:
+    """The newest checkpoint of a run whose saved weights are all finite; None if there is none."""
+    newest_first = reversed(checkpoints_of(run).values())
+    return next(
+        (each for each in newest_first if any(each.glob("*model*.safetensors")) and not weights.broken_tensor(each)),
+        None,
+    )
+
+
+def check_finite(run: Path) -> None:
+    """Check that the weights that a run ends with are finite; a model with others is never finished.
+
+    Raises:
+        UserError: one of them is not finite; names the last checkpoint whose weights are.
+    """
+    if name := weights.broken_tensor(run):
+        good = last_finite(run)
+        raise UserError(
+            f"{run}: training has diverged in its last step: {name} has values that are not finite; give a lower "
+            f"--learning_rate, with another --output_dir{f'; the weights of {good} are finite' if good else ''}"
+        )
 
 
 def require_weights(folder: Path) -> None:

@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, IterableDataset
-from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from notewriter.ground.errors import UserError
-from notewriter.training.cost.operations import peak_tflops
-from notewriter.training.run.divergence import last_finite
 from notewriter.training.run.recomputation import RecomputesByNeed
 from notewriter.training.run.resumption import on_main_process
+from notewriter.training.run.saved import last_finite
 from notewriter.training.run.throughput import Meter
 
 SKIPPED = 24
@@ -37,22 +34,15 @@ class Steps(RecomputesByNeed):
     meter: Meter | None = None
     skipped = 0
 
-    def measure(self, lora: bool, peak: float | None, paired: bool, shared: bool = False) -> None:
-        """Start counting; `peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
-        device = self.args.device  # type: ignore[attr-defined]
-        if peak is None and device.type == "cuda":
-            peak = peak_tflops(torch.cuda.get_device_name(device))
-        self.meter = Meter(self.model, device, lora, peak, paired, shared)  # type: ignore[attr-defined]
-
     def _run_epoch(self, *arguments: Any, **state: Any) -> None:
         """transformers' epoch; resumed from the checkpoint of its last step, a run trains no further.
 
         transformers 5.19 takes one more step if the last one was not the end of an epoch.
         """
-        if self.state.global_step >= self.state.max_steps:  # type: ignore[attr-defined]
-            self.control.should_training_stop = True  # type: ignore[attr-defined]
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
             return
-        super()._run_epoch(*arguments, **state)  # type: ignore[misc]
+        super()._run_epoch(*arguments, **state)  # type: ignore[no-untyped-call]
 
     def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> torch.Tensor:
         """Count a batch, train on it, and keep its loss until the step is complete, without waiting for the device."""
@@ -68,23 +58,22 @@ class Steps(RecomputesByNeed):
         Raises:
             UserError: they are not; names the step and the last checkpoint whose weights are.
         """
-        norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[misc]
-        accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+        norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
         loss, self.losses = torch.stack(self.losses).sum(), []
-        unlike_numbers = accelerator.reduce((~loss.isfinite()).float(), reduction="sum").item()
+        unlike_numbers = self.accelerator.reduce((~loss.isfinite()).float(), reduction="sum").item()
         # DeepSpeed's norm is then -1, or that of the step before.
-        overflows = not 0 <= float(norm or 0) < math.inf or accelerator.optimizer_step_was_skipped
+        overflows = not 0 <= float(norm or 0) < math.inf or self.accelerator.optimizer_step_was_skipped
         self.skipped = self.skipped + 1 if overflows else 0
         if unlike_numbers:
             self.stop_diverged("loss")
-        if overflows and (accelerator.mixed_precision != "fp16" or self.skipped > SKIPPED):
+        if overflows and (self.accelerator.mixed_precision != "fp16" or self.skipped > SKIPPED):
             self.stop_diverged("gradient's norm")
         return norm
 
     def stop_diverged(self, what: str) -> None:
         """Raise the error that names the step, and the last checkpoint with finite weights."""
-        run = Path(self.args.output_dir)  # type: ignore[attr-defined]
-        step = self.state.global_step + 1  # type: ignore[attr-defined]
+        run = Path(self.args.output_dir or "")
+        step = self.state.global_step + 1
         good = on_main_process(lambda: last_finite(run))
         start = f", from the start or from {good}, the last checkpoint with finite weights" if good else ""
         raise UserError(
@@ -95,52 +84,44 @@ class Steps(RecomputesByNeed):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with the throughput if the entry is of training steps."""
         if self.meter is not None and "loss" in logs:
-            accelerator = self.accelerator  # type: ignore[attr-defined]
-            logs |= self.meter.read(accelerator.reduce, accelerator.num_processes)
-        super().log(logs, start_time)  # type: ignore[misc]
+            logs |= self.meter.read(self.accelerator.reduce, self.accelerator.num_processes)
+        super().log(logs, start_time)
 
 
 class OnPairs(Steps):
     """A mixin for a trainer of TRL on pairs or on their sides: it takes checked tokens, and shares of a step."""
 
+    model: Any
     _signature_columns: Any
     step: torch.Tensor | None = None
     forwards = 1
 
-    def _prepare_dataset(
-        self,
-        dataset: Dataset | IterableDataset,
-        processing_class: PreTrainedTokenizerBase | ProcessorMixin,
-        args: Any,
-        dataset_name: str,
-    ) -> Dataset | IterableDataset:
+    def _prepare_dataset(self, dataset: Any, *arguments: Any, **options: Any) -> Any:
         """Leave a dataset with token ids unchanged; TRL tokenises any other.
 
         TRL would render the checked pairs again, and adds no end of turn where the chat template has none (GLM-4).
         """
         if "prompt_ids" in (dataset.column_names or ()):
             return dataset
-        prepared: Dataset | IterableDataset = super()._prepare_dataset(dataset, processing_class, args, dataset_name)  # type: ignore[misc]
-        return prepared
+        return super()._prepare_dataset(dataset, *arguments, **options)  # type: ignore[misc]
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep `length`, which `train_sampling_strategy: group_by_length` goes by, beside the columns of TRL."""
-        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        super()._set_signature_columns_if_needed()
         self._signature_columns = list(dict.fromkeys([*self._signature_columns, "length"]))
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         """The batches of a step, whose rows and trained tokens of the better sides are counted over all processes."""
-        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)  # type: ignore[misc]
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if batches:
-            accelerator: Any = self.accelerator  # type: ignore[attr-defined]
             counts = torch.stack([counts_of(batch) for batch in batches]).sum(0).to(device)
-            self.step = accelerator.reduce(counts, reduction="sum")
-            self.forwards = len(batches) * accelerator.num_processes
+            self.step = self.accelerator.reduce(counts, reduction="sum")
+            self.forwards = len(batches) * self.accelerator.num_processes
         return batches, items
 
     def shares(self, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
         """The weights of a forward's mean over rows and of its mean over tokens in the average; 1 on dev."""
-        if self.step is None or not self.model.training:  # type: ignore[attr-defined]
+        if self.step is None or not self.model.training:
             return 1.0, 1.0
         rows, tokens = (counts_of(inputs) * self.forwards / self.step).float()
         return rows, tokens

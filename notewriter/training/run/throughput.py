@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
-from notewriter.training.cost.operations import passes, per_token
+from notewriter.training.cost.operations import passes, peak_tflops, per_token
 from notewriter.training.sharing.prefix_sharing import repeated
 
 PENDING = 32
@@ -22,18 +22,15 @@ class Meter:
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        device: torch.device,
-        lora: bool,
-        peak: float | None,
-        paired: bool,
-        shared: bool = False,
+        self, model: torch.nn.Module, device: torch.device, peak: float | None, paired: bool, shared: bool = False
     ) -> None:
+        """`peak` is a GPU's in TFLOPS, by default that of the installed GPU if known."""
+        if peak is None and device.type == "cuda":
+            peak = peak_tflops(torch.cuda.get_device_name(device))
         self.peak = peak
         self.paired = paired
         self.shared = shared
-        self.operations, self.attention = operations(model, lora)
+        self.operations, self.attention = operations(model, lora=isinstance(model, PeftModel))
         self.device = device
         self._start()
 

@@ -30,6 +30,7 @@ from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
 from notewriter.training.run.recomputation import bare, need_of
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.steps import OnPairs, Steps
+from notewriter.training.run.throughput import Meter
 
 PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
 """Of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
@@ -104,7 +105,7 @@ def build(
     # Also of an adapter's base, which PEFT's model hands on.
     generation.make_savable(trainer.model.generation_config, base)
     paired = isinstance(training, DPOConfiguration)
-    trainer.measure(lora=model.use_peft, peak=arguments.peak_tflops, paired=paired, shared=shared)
+    trainer.meter = Meter(trainer.model, trainer.args.device, arguments.peak_tflops, paired, shared)
     adapters.leave_casts_out(trainer.model, trainer.accelerator)
     if recomputes_by_need(training):
         sizes = cost_model.sizes_of(datasets["train"])

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tqdm import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import TrainerControl, TrainerState
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
 
 SHOWN: dict[str, Callable[[float], str]] = {
     "loss": "loss {:.4f}".format,
@@ -53,17 +52,12 @@ def duration(seconds: float) -> str:
 class Lines(TrainerCallback):
     """Writes a line for each entry, with the time that is left by the mean of the steps of this process so far."""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Start the clock, at the step from which a run resumes."""
         self._start, self._first = time.monotonic(), state.global_step
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float] | None = None,
-        **_: Any,
+        self, args: Any, state: TrainerState, *_: Any, logs: Mapping[str, float] | None = None, **__: Any
     ) -> None:
         """Write the line, above the bar if there is one."""
         if not (state.is_world_process_zero and logs):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo, kto, sft
-from notewriter.training.run import divergence
+from notewriter.training.run.saved import last_finite
 from notewriter.training.run.trainers import MeteredDPOTrainer
 
 Options = Callable[..., list[str]]
@@ -87,5 +87,5 @@ def test_a_checkpoint_with_broken_weights_is_not_the_last_good_one(tmp_path: Pat
         folder.mkdir()
         (folder / "trainer_state.json").touch()
         save_file({"a": torch.tensor([value])}, folder / "model.safetensors")
-    assert divergence.last_finite(tmp_path) == tmp_path / "checkpoint-2"
+    assert last_finite(tmp_path) == tmp_path / "checkpoint-2"
     assert torch.isinf(load_file(tmp_path / "checkpoint-4/model.safetensors")["a"]).all()

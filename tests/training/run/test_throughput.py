@@ -28,7 +28,7 @@ def model(tiny_model: Path) -> torch.nn.Module:
 def test_padding_and_the_second_prompt_of_a_pair_are_told_apart(
     model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter(model, CPU, lora=False, peak=None, paired=True)
+    meter = Meter(model, CPU, peak=None, paired=True)
     # One pair: a prompt of four tokens, a chosen side of two and a rejected one of four.
     mask = torch.tensor([[1] * 6 + [0] * 2, [1] * 8])
     completion = torch.tensor([[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4])
@@ -46,7 +46,7 @@ def test_padding_and_the_second_prompt_of_a_pair_are_told_apart(
 def test_pairs_that_share_prompts_are_computed_without_padding(
     model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter(model, CPU, lora=False, peak=None, paired=True, shared=True)
+    meter = Meter(model, CPU, peak=None, paired=True, shared=True)
     mask = torch.tensor([[1] * 6 + [0] * 2, [1] * 8])
     completion = torch.tensor([[0] * 4 + [1] * 2 + [0] * 2, [0] * 4 + [1] * 4])
 
@@ -56,7 +56,7 @@ def test_pairs_that_share_prompts_are_computed_without_padding(
 
 
 def test_what_pairs_of_one_prompt_share_counts_once(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = Meter(model, CPU, lora=False, peak=None, paired=True, shared=True)
+    meter = Meter(model, CPU, peak=None, paired=True, shared=True)
     # Two pairs of a prompt of two tokens and a chosen side of one; rejected sides of one and of two.
     ids = torch.tensor([[6, 7, 8, 0], [6, 7, 8, 0], [6, 7, 9, 0], [6, 7, 9, 9]])
     mask, completion = (ids > 0).int(), (ids > 7).int()
@@ -69,7 +69,7 @@ def test_what_pairs_of_one_prompt_share_counts_once(model: torch.nn.Module, monk
 def test_packed_rows_have_no_padding_and_attention_of_their_parts(
     model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter(model, CPU, lora=False, peak=1e-6, paired=False)
+    meter = Meter(model, CPU, peak=1e-6, paired=False)
     positions = torch.tensor([[0, 1, 2, 0, 1]])
 
     meter.count({"input_ids": torch.zeros(1, 5, dtype=torch.long), "position_ids": positions})
