@@ -89,7 +89,7 @@ class _Stopped(Exception):
 
 @dataclass
 class _Work:
-    """A pipeline that is being done.
+    """A pipeline under way.
 
     Args:
         pipeline: the runs.

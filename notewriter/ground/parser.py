@@ -75,7 +75,7 @@ def parser_of(kinds: Sequence[type], prog: str | None = None, description: str |
 
 
 def _is_of_a_library(kind: type, option: dataclasses.Field[Any]) -> bool:
-    """Whether a dataclass has an option from TRL or transformers as it is there."""
+    """Whether a dataclass takes an option unchanged from TRL or transformers."""
     of_libraries = [vars(each) for each in kind.__mro__ if each.__module__.startswith(LIBRARIES)]
     return any(each.get("__dataclass_fields__", {}).get(option.name) is option for each in of_libraries)
 
