@@ -214,7 +214,7 @@ class BatchConfiguration(_TrainingArguments):
                 self.use_cpu = True
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         self.accumulate(processes)
-        self._check_resumable()
+        self._check_saved()
         super().__post_init__()  # type: ignore[no-untyped-call]
         launch_file.settle_deepspeed(self)
         self._check_loading()
@@ -244,7 +244,7 @@ class BatchConfiguration(_TrainingArguments):
                 self.total_batch_size, processes, self.per_device_train_batch_size
             )
 
-    def _check_resumable(self) -> None:
+    def _check_saved(self) -> None:
         if self.save_only_model:
             raise UserError(
                 "save_only_model: an interrupted run would go on without its optimizer and schedule; leave it out, and "
@@ -254,6 +254,11 @@ class BatchConfiguration(_TrainingArguments):
             raise UserError(
                 "resume_from_checkpoint: a run resumes from the last checkpoint in its output_dir; leave it out, or "
                 "give the checkpoint as model_name_or_path to begin a new run with its weights"
+            )
+        if optimizer_of(self).startswith("schedule_free"):
+            raise UserError(
+                f"optim: {optimizer_of(self)} is evaluated with the average of its steps, and transformers saves the "
+                "weights of the last one; give another, such as adamw_torch"
             )
 
     def _check_loading(self) -> None:
@@ -448,7 +453,7 @@ def check_packing(training: SFTConfig, model: ModelConfig) -> None:
     )
 
 
-def optimizer_of(training: Configuration) -> str:
+def optimizer_of(training: TrainingArguments) -> str:
     """The name of a run's optimizer, which transformers makes an enumeration."""
     return str(getattr(training.optim, "value", training.optim))
 
