@@ -257,8 +257,8 @@ class BatchConfiguration(_TrainingArguments):
             )
         if optimizer_of(self).startswith("schedule_free"):
             raise UserError(
-                f"optim: {optimizer_of(self)} is evaluated with the average of its steps, and transformers saves the "
-                "weights of the last one; give another, such as adamw_torch"
+                f"optim: {optimizer_of(self)} trains the average of its steps, which transformers saves only right "
+                "after an evaluation, and else the weights of the last step; give another, such as adamw_torch"
             )
 
     def _check_loading(self) -> None:
