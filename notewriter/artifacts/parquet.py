@@ -1,5 +1,6 @@
 """Reading and writing Parquet files in batches, so that a dataset never has to fit into memory; reading Arrow's too."""
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,9 +197,10 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file begins as Parquet does, whatever its name is."""
-    with open(path, "rb") as file:
+    """Whether a file begins as Parquet does, whatever its name is; one that cannot be read does not."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
         return file.read(4) == b"PAR1"
+    return False
 
 
 @contextmanager

@@ -5,7 +5,6 @@ be computed without the corpus.
 """
 
 import collections
-import contextlib
 import gzip
 import hashlib
 import json
@@ -125,19 +124,11 @@ def records(path: Path) -> Records:
     JSON Lines, a JSON list, Parquet, or a table (`.csv`, `.tsv`), each but Parquet also compressed with gzip. Places
     count lines and items from 1, and rows of Parquet from 0, as its tools do.
     """
-    if _begins(path, b"PAR1"):
+    if parquet.is_parquet(path):
         return ((f"{path}: row {number} (counted from 0)", row) for number, row in enumerate(parquet.read_rows(path)))
     if Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
         return table(path)
     return array(path) if is_list(path) else lines(path)
-
-
-def _begins(path: Path, magic: bytes) -> bool:
-    if not path.is_file():
-        return False
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read(len(magic)) == magic
-    return False
 
 
 def lines(path: Path) -> Records:
@@ -190,7 +181,7 @@ def is_list(path: Path) -> bool:
 def is_object(path: Path) -> bool:
     """Whether a file contains one JSON object, not records: by its name, or else by its beginning."""
     suffix = Path(path.name.removesuffix(".gz")).suffix
-    return suffix not in (".jsonl", ".csv", ".tsv") and not _begins(path, b"PAR1") and not is_list(path)
+    return suffix not in (".jsonl", ".csv", ".tsv") and not parquet.is_parquet(path) and not is_list(path)
 
 
 def mapping(path: Path) -> Iterator[tuple[str, Any]]:

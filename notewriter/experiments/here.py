@@ -78,7 +78,7 @@ def run_here(pipeline: Pipeline, at_once: int = 1) -> None:
             _do(work, together)
     else:
         _side_by_side(work)
-    printed = next((work.outputs[run.title] for run in reversed(pipeline.runs) if not run.skipped()), "")
+    printed = next(filter(None, (work.outputs[run.title] for run in reversed(pipeline.runs))), "")
     report = f"report: {pipeline.report}    " if pipeline.report else ""
     sys.stdout.write(f"\n{printed}\n{report}({time.monotonic() - began:.0f} s in total)\n")
 

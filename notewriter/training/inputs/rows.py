@@ -169,7 +169,7 @@ def _ending(path: Path) -> str:
 
 
 def _rows_of(path: Path) -> Iterator[tuple[str, Row]]:
-    form = FORMS.get(_ending(path), "Parquet" if is_parquet(path) else None)
+    form = FORMS.get(_ending(path)) or ("Parquet" if is_parquet(path) else None)
     if form is None:
         raise UserError(
             f"{path}: training reads files that end in {', '.join(FORMS)} (texts also in .gz); convert this one, or "
