@@ -1,6 +1,5 @@
 """The `notewriter` command: one subcommand per stage, in the order in which they are used."""
 
-import difflib
 import importlib
 import os
 import sys
@@ -9,7 +8,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from notewriter import __version__
-from notewriter.ground.errors import UserError, handle_sigterm, run
+from notewriter.ground.errors import UserError, handle_sigterm, meant, run
 from notewriter.ground.terminal import escape_controls
 from notewriter.training.overrides import start
 
@@ -146,9 +145,8 @@ def _dispatch() -> None:
     elif name in SUCCESSORS:
         raise UserError(f"{name} is no command any more; use: {SUCCESSORS[name]}")
     else:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f"did you mean {near[0]}? notewriter --help lists all" if near else "notewriter --help lists all"
-        raise UserError(f"unknown command {name!r}; {meant}")
+        remedy = f"{meant(name, COMMANDS)} notewriter --help lists all".lstrip()
+        raise UserError(f"unknown command {name!r}; {remedy}")
 
 
 def _check_environment() -> None:

@@ -153,7 +153,7 @@ def test_a_launcher_starts_without_a_trainer():
 def test_as_a_process_it_ends_with_one_line_and_code_2(tmp_path):
     script = "from notewriter.cli import main; main()"
     for argv, problem in (
-        (["evalute"], "error: unknown command 'evalute'; did you mean evaluate? notewriter --help lists all\n"),
+        (["evalute"], "error: unknown command 'evalute'; did you mean 'evaluate'? notewriter --help lists all\n"),
         (["worth", "--runs", "run"], "error: worth is no command any more; use: notewriter report --worth --runs"),
         (["retrieval-eval"], "error: retrieval-eval is no command any more; use: notewriter evaluate --chains"),
         (["index", "--path", "absent.jsonl", "--index", "i"], "error: absent.jsonl: cannot be read"),
@@ -201,7 +201,7 @@ def test_variables_that_the_hubs_library_cannot_parse(run, monkeypatch, name, va
 
 
 def test_an_unknown_command(run):
-    assert complains(run("evalute"), "unknown command 'evalute'; did you mean evaluate?")
+    assert complains(run("evalute"), "unknown command 'evalute'; did you mean 'evaluate'?")
 
 
 def test_an_earlier_name_of_a_command_works_and_names_the_new_one(run):

@@ -27,7 +27,7 @@ from notewriter.models.roles import ModelArguments
 HOST = "127.0.0.1"
 
 DRAIN_SECONDS = 2
-"""How long requests in flight may take to finish when the page is stopped."""
+"""Seconds that requests in flight may take to finish when the page is stopped."""
 
 _NAME = re.compile(r"\w[\w.-]*")
 
@@ -36,7 +36,9 @@ _NAME = re.compile(r"\w[\w.-]*")
 class AppArguments:
     """The page's address, its judge's name, and the second method to ask."""
 
-    judge_name: str | None = option(None, "who judges by hand; the answers are kept in LABELS/NAME.jsonl")
+    judge_name: str | None = option(
+        None, "name of the person who judges by hand; the answers are kept in LABELS/NAME.jsonl"
+    )
     beside: dict[str, Any] | None = option(
         None,
         "a second answer to the same questions, side by side: the options of `notewriter ask` that "
@@ -130,7 +132,7 @@ def main(argv: list[str]) -> None:
 
 def _checked(name: str | None) -> str:
     if name is None:
-        raise UserError("judge_name is missing; say who judges, for example --judge_name ana")
+        raise UserError("judge_name is missing; give the name of the person who judges, for example --judge_name ana")
     if not _NAME.fullmatch(name):
         raise UserError(f"judge_name: {name!r} cannot name a file; use letters, digits, . - and _")
     return name

@@ -176,7 +176,7 @@ def _questions(folder: Path, lines: LineCounts) -> Iterator[str]:
         try:
             expected = estimated(folder).get("estimate", {}).get("questions")
         except UserError:
-            # `_to_come` tells of it.
+            # `_to_come` reports it.
             expected = None
         yield f"{done:,}" + (f" of {expected:,}" if expected else "") + " questions"
 

@@ -124,8 +124,8 @@ def check_inputs(folder: Path, now: Mapping[str, str]) -> None:
     for name, content in now.items():
         if before.get(name, content) != content:
             raise UserError(
-                f"{folder}: contains a run with other contents of {name}, which have changed since it began; "
-                "choose another output_dir, or remove this one"
+                f"{folder}: contains a run with other contents of {name}, which have changed since it began; choose "
+                "another output_dir, or remove this one"
             )
 
 

@@ -67,7 +67,7 @@ def _start(name: str, folder: Path, settings: Mapping[str, Any]) -> Any:
     # Its trackers log through it; without a GPU, which belongs to the server.
     PartialState(cpu=True)
     if name not in LOGGER_TYPE_TO_CLASS:
-        raise UserError(f"report_to: there is no tracker {name!r}; choose of: {', '.join(LOGGER_TYPE_TO_CLASS)}")
+        raise UserError(f"report_to: there is no tracker {name!r}; choose from: {', '.join(LOGGER_TYPE_TO_CLASS)}")
     if name not in {str(getattr(each, "value", each)) for each in get_available_trackers()}:
         raise UserError(f"report_to: the package of {name} is not installed; pip install {name}")
     kind: Any = LOGGER_TYPE_TO_CLASS[name]
@@ -83,5 +83,7 @@ def _start(name: str, folder: Path, settings: Mapping[str, Any]) -> Any:
         plain = {key: value for key, value in settings.items() if isinstance(value, str | int | float | bool)}
         tracker.store_init_configuration(plain)
     except Exception as error:
-        raise UserError(f"report_to: {name} cannot be started ({one_line(error)[:200]})") from error
+        raise UserError(
+            f"report_to: {name} cannot be started ({one_line(error)[:200]}); correct its settings, or leave it out"
+        ) from error
     return tracker

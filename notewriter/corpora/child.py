@@ -31,7 +31,7 @@ def in_child(name: str, function: Callable[..., T], *arguments: Any) -> T:
 
     Args:
         name: the document, for errors.
-        function: one of a module, since it goes to the child by its name.
+        function: a function of a module, not a local one, since it goes to the child by its name.
         arguments: its arguments.
 
     Raises:
@@ -52,7 +52,7 @@ def in_child(name: str, function: Callable[..., T], *arguments: Any) -> T:
         cause = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         raise UserError(f"{name}: its parser has crashed ({cause}); convert it to text") from error
     except BaseException:
-        # It may be at work still, and its reply would be taken for that of the next call.
+        # The child may still be at work, and its reply would be taken for that of the next call.
         _end()
         raise
     if not succeeded:

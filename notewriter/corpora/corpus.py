@@ -69,8 +69,8 @@ class CorpusArguments:
     )
     pages_of: str | None = option(
         None,
-        "keep only the pages that the questions in this file list (--dataset fanoutqa or frames); "
-        f"`{FETCHED}`: in the fetched one",
+        "a question file: keep only the pages that its questions list (--dataset fanoutqa or frames); "
+        f"`{FETCHED}`: the fetched question file",
     )
 
 

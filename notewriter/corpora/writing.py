@@ -29,7 +29,7 @@ MAX_SHOWN = 20
 """Skipped items named on the terminal; the file has all of them."""
 
 HOPELESS = 1000
-"""Records that fail, with none before them that did not, until the build gives up on a uniform source."""
+"""The number of failed records, with no usable one among them, at which a build gives up on a uniform source."""
 
 
 @dataclass
@@ -204,7 +204,7 @@ class _Output:
         self._skipped.write((jsonl.dumps(dataclasses.asdict(item)) + "\n").encode("utf-8", jsonl.UNENCODABLE))
         if self._build.source.is_uniform and self.counts.skipped >= HOPELESS and not self.counts.passages:
             raise UserError(
-                f"{item.name}: {item.reason}; so are all {HOPELESS:,} records before it, check --source and --path"
+                f"{item.name}: {item.reason}, and none of {HOPELESS:,} records could be used; check --source and --path"
             )
 
 

@@ -53,7 +53,8 @@ TOLD = ("What does {0} say of {1}?", "In {0}, what is said about {1}?", "How doe
 ALIKE = ("Which {0} {1}, {2} or {3}?", "Are {2} and {3} both {0} {1}?", "Which {0} has the {1}, {2} or {3}?")
 
 WARNING = (
-    "they have words of their evidence, so that scores on them flatter; use them to learn from, or to try things out"
+    "they share words with their evidence, so that scores on them are too high; use them for training, or to try "
+    "things out"
 )
 
 
@@ -65,7 +66,8 @@ class ClozeArguments:
     output: str = field(metadata={"help": "the file of questions to write, for `--dataset jsonl`"})
     questions: Annotated[int, Interval(ge=0)] = option(4000, "number of questions")
     linked: Annotated[float, Interval(ge=0, le=1)] = option(
-        0.65, "share of the questions on a passage and another one that it names; all others compare two passages"
+        0.65,
+        "share of questions that link a passage to another one that it names; all other questions compare two passages",
     )
     seed: int = option(0, "seed of the draw")
 
@@ -85,7 +87,7 @@ def main(argv: list[str]) -> None:
         if question := make(corpus, rng, f"cloze-{len(questions)}"):
             questions.setdefault(question.question, question)
     if len(questions) < arguments.questions:
-        raise UserError(f"{arguments.path}: gives {len(questions)} questions of this kind; lower --questions")
+        raise UserError(f"{arguments.path}: yields only {len(questions)} questions; lower --questions")
     jsonl.write(arguments.output, (asdict(question) for question in questions.values()))
     warning = f"; {WARNING}" if questions else ""
     sys.stdout.write(f"{arguments.output}: {len(questions)} questions{warning}\n")

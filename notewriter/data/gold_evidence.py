@@ -93,9 +93,9 @@ async def written(
 
 
 def told_answer(messages: Sequence[Message], question: Question) -> str | None:
-    """The first gold answer that a prompt contains word for word outside of the question, which names what it compares.
+    """The first gold answer that a prompt contains word for word; the question itself does not count.
 
-    A yes or no can be told by anything.
+    A comparison names its answer in the question. A yes or no counts as contained in any prompt.
     """
     if {normalise(answer) for answer in question.answers} & {"yes", "no"}:
         return question.answers[0].strip()

@@ -133,7 +133,7 @@ class HarvestRollout(Rollout, ABC):
 
     @abstractmethod
     async def train(self, attempt: Attempt, prompt: Prompt) -> str | None:
-        """The reply at a trained stage; None leaves it to the model. Completes the `attempt`."""
+        """The reply at a trained stage, or None, which leaves the reply to the model. Completes the `attempt`."""
 
     async def run(self, to_the_end: bool = True) -> None:
         """Run the method and record its answer, or the error that ended it, in the trace.
@@ -181,7 +181,7 @@ class HarvestRollout(Rollout, ABC):
         return await super().complete(stage, messages, sampling, sample)
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
-        """The best passages for a query, remembered for `search`; ends the method likewise."""
+        """The best passages for a query, remembered for `search`; ends the method where nothing is left to train."""
         self._check_untrained()
         passages = await super().retrieve(query, top_k)
         self._found[query, top_k] = passages

@@ -51,8 +51,8 @@ class RolloutArguments(SelectionArguments):
     )
     gold_note_words: Annotated[int, Interval(ge=1)] | None = option(
         None,
-        "a first note of the gold evidence goes on with the passages' first sentences, as the control lead "
-        "has them, as long as whole ones fit within this many words; null: the evidence alone",
+        "number of words up to which a first note of the gold evidence is filled with whole first sentences of the "
+        "passages, in the order of the control lead; null: the evidence alone",
     )
 
 
@@ -140,7 +140,7 @@ class ChainsArguments(SelectionArguments):
     )
     retries: Annotated[int, Interval(ge=0, le=MAX_STEPS)] = option(
         RETRIES,
-        "replies without a parsable action that are sampled again in one chain before it is dropped (the "
+        "how often in one chain a reply without a parsable action is sampled again before the chain is dropped (the "
         "authors' code: 20); at a temperature near 0 the samples hardly differ",
     )
     min_searches: Annotated[int, Interval(ge=0)] = option(

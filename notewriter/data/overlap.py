@@ -46,7 +46,8 @@ class OverlapArguments:
         },
     )
     runs: list[str] = field(
-        default_factory=list, metadata={"help": "folders of notewriter evaluate, for just the questions that they used"}
+        default_factory=list,
+        metadata={"help": "run folders of notewriter evaluate, to compare with only the questions that they used"},
     )
 
 
@@ -99,7 +100,10 @@ def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int
     }
     questions = [question for question in _selected(folder, config) if question.id in used]
     if len(questions) != len(used):
-        raise UserError(f"{folder}: {len(used) - len(questions)} of its questions are not in {config['path']} any more")
+        raise UserError(
+            f"{folder}: {len(used) - len(questions)} of its questions are not in {config['path']} any more; restore "
+            "the file that the data was made from"
+        )
     lines, drops, checks = [], [], dict[str, OverlapCheck]()
     for name, count in Counter(str(seen.evaluation_file) for seen in evaluation).items():
         # One by one, so that a question counts for each evaluation that it overlaps with.

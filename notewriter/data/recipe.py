@@ -95,7 +95,9 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
     methods, top_k_range = read_methods(arguments, arguments.stages)
     for option in ("gold_stages", "quotas"):
         if unknown := set(getattr(arguments, option)) - set(arguments.stages):
-            raise UserError(f"{option}: {sorted(unknown)[0]!r} is not among the stages")
+            raise UserError(
+                f"{option}: {sorted(unknown)[0]!r} is not among the stages; add it to stages, or leave it out"
+            )
     for stage, quota in arguments.quotas.items():
         if type(quota) is not int or quota < 1:
             raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
@@ -163,7 +165,10 @@ def read_methods(
         methods[name] = PreparedMethod(prepare(name, options), options)
         check_index(methods[name].method, parts_of(arguments.index, arguments.retriever))
     if unused := set(arguments.method_options) - set(methods):
-        raise UserError(f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages")
+        raise UserError(
+            f"method_options: {sorted(unused)[0]!r} is not the method of any stage in stages; leave it out, or add a "
+            "stage of it"
+        )
     least, most = arguments.top_k_range
     return methods, (least, most)
 
@@ -187,7 +192,7 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
         role = stage_named(stage).role
         if (role if role in models.models else "policy") in controls and stage not in recipe.gold_stages:
             raise UserError(
-                f"models: {role}: a control writes one text, which {stage} cannot compare; add the stage to "
+                f"models: {role}: a control writes one text, so that {stage} has no second candidate; add the stage to "
                 "gold_stages, or let a model play the role"
             )
     for stage, judges in recipe.judges.items():
@@ -201,8 +206,8 @@ def check_models(recipe: Recipe, models: ModelArguments) -> None:
     general, by_stage = sampling_by_stage(models)
     if recipe.rules.continuations > 1 and not any(each.temperature for each in (general, *by_stage.values())):
         raise UserError(
-            f"continuations: {recipe.rules.continuations} are all the same at temperature 0; give --temperature 0.7, "
-            "or 1 continuation"
+            f"continuations: {recipe.rules.continuations} continuations are all the same at temperature 0; give "
+            "--temperature 0.7, or 1 continuation"
         )
 
 
@@ -255,7 +260,7 @@ def _check_replies(option: str, stage: str) -> None:
     if stage_named(stage).continues:
         reason = "continues a text and has no reply of its own"
     elif stage_named(stage).scored:
-        reason = "is read with its log-probabilities alone, which no other text has"
+        reason = "is read through its log-probabilities, which no other text has"
     else:
         return
     raise UserError(f"{option}: {stage}: {reason}; choose another stage")

@@ -32,7 +32,9 @@ class InspectArguments:
     pairs: str | None = option(None, "a folder written by `notewriter pairs`")
     chains: str | None = option(None, "a folder of chains, whose rows have `messages`")
     output: str = option("pairs.html", "the HTML file to write; self-contained, works offline")
-    most: Annotated[int, Interval(ge=1)] = option(100, "rows to show of each stage and split, the first ones")
+    most: Annotated[int, Interval(ge=1)] = option(
+        100, "number of rows to show of each stage and split, from the first on"
+    )
 
 
 def main(argv: list[str]) -> None:

@@ -1,6 +1,5 @@
 """Our own JSON Lines: `questions.jsonl` and `corpus.jsonl`."""
 
-import difflib
 import logging
 from collections.abc import Iterator
 from dataclasses import fields
@@ -9,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 from notewriter.datasets import reading
 from notewriter.datasets.benchmark import Benchmark
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, meant
 from notewriter.ground.records import Passage, Question
 from notewriter.ground.terminal import say_once
 from notewriter.ground.typed import misfit, shown
@@ -70,9 +69,8 @@ def load_questions(path: Path) -> list[Question]:
 
     questions = reading.questions(reading.records, question, path)
     for name in sorted(unread):
-        near = difflib.get_close_matches(name, READ, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        say_once(logger, f"{path}: the key {shown(name)} of questions is not read (put it under metadata){meant}")
+        remedy = meant(name, READ, "put it under metadata to keep it")
+        say_once(logger, f"{path}: the key {shown(name)} of questions is not read; {remedy}")
     return questions
 
 

@@ -71,13 +71,13 @@ class QuestionArguments:
         None, "maximum number of questions, sampled with the seed after ids or question_set and where"
     )
     seed: int | None = option(
-        0, "seed of all sampling here, e.g. of questions; null (in YAML) takes the file's first ones"
+        0, "seed of all sampling in this run, e.g. of questions; null (in YAML) takes the first questions of the file"
     )
     report_to: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "trackers that get the progress and the figures, as in training: wandb, trackio, tensorboard, ...; "
-            "each needs its package",
+            "help": "experiment trackers that receive progress and scores, as in training: wandb, trackio, "
+            "tensorboard, ...; each needs its package",
             "effect": False,
         },
     )

@@ -316,7 +316,9 @@ def get(record: dict[str, Any], key: str, expected: type[T], place: str) -> T:
     value = record[key]
     if isinstance(expected, type):
         if not isinstance(value, expected):
-            raise UserError(f"{place}: {key!r} is a {type(value).__name__}, not a {expected.__name__}")
+            raise UserError(
+                f"{place}: {key!r} is a {type(value).__name__}, not a {expected.__name__}; use the original file"
+            )
     elif problem := misfit(value, expected, repr(key)):
         raise UserError(f"{place}: {problem}; use the original file")
     return value

@@ -37,23 +37,25 @@ class HoldOutArguments:
     dataset: str = field(
         metadata={"help": f"the format of --path: {', '.join(BENCHMARKS)}", "plugins": BENCHMARKS, "names": names_in}
     )
-    output_dir: str = field(metadata={"help": "the folder of the two files"})
+    output_dir: str = field(metadata={"help": "the folder for train.jsonl and dev.jsonl"})
     dev: Annotated[int, Interval(ge=1)] | None = option(
         None, "number of questions to hold out, drawn at random; with --corpus a maximum"
     )
     dev_share: Annotated[float, Interval(gt=0, lt=1)] | None = option(
         None, "the share of the questions to hold out, instead of --dev"
     )
-    corpus: str | None = option(None, "the corpus.jsonl that has their evidence: check them, and hold out by document")
+    corpus: str | None = option(
+        None, "the corpus.jsonl with the questions' evidence: check the questions against it, and hold out by document"
+    )
     path: str = field(default=FETCHED, metadata=PATH)
     split: str | None = field(default=None, metadata=SPLIT)
     train: Annotated[int, Interval(ge=0)] | None = option(
-        None, "number of other questions to keep, drawn at random; default: all"
+        None, "number of the other questions to keep for training, drawn at random; default: all"
     )
     beside: str | None = option(
         None,
-        "a file of further questions to learn from, in JSON Lines, without those that are asked in "
-        "--path or share evidence with held-out questions",
+        "a JSON Lines file of further training questions; those that are asked in --path too, or share evidence with "
+        "held-out questions, are left out",
     )
     seed: int = option(0, "seed of the draw")
 
@@ -68,7 +70,7 @@ def main(argv: list[str]) -> None:
         raise UserError(f"{arguments.path}: the split would replace this file; choose another --output_dir")
     questions = load_questions(arguments.dataset, arguments.path)
     if (arguments.dev is None) == (arguments.dev_share is None):
-        raise UserError("give --dev, how many questions to hold out, or --dev_share, which share of them")
+        raise UserError("give --dev, the number of questions to hold out, or --dev_share, their share")
     held = arguments.dev or max(1, round((arguments.dev_share or 0) * len(questions)))
     kept = held + (arguments.train or 0)
     if kept > len(questions):

@@ -5,7 +5,7 @@
 
 prints a page for people, or JSON for a report of a problem, with no secret, user name or host name in it. The exit
 code is 1 if something is wrong. What may hang or crash runs in processes of their own, all at once, with a time limit.
-What a run needs is said by `notewriter preflight`, and by the dry run of each command.
+What a run needs is estimated by `notewriter preflight`, and by the dry run of each command.
 """
 
 import json
@@ -48,7 +48,7 @@ class DoctorArguments:
     """The options of `notewriter doctor`."""
 
     json: bool = option(False, "print JSON, for a report of a problem")
-    folder: str = option("runs", "a folder of runs, whose disk is checked")
+    folder: str = option("runs", "the folder for runs, whose disk is checked")
     patience: Annotated[float, Interval(gt=0)] = option(60.0, "time limit in seconds of each check that may hang")
 
 

@@ -62,7 +62,7 @@ class Reading:
 
 
 class _Found(Iterable[Passage]):
-    """Passages that are read from their indexes anew each time: all pages of all questions need not fit into memory."""
+    """A sequence of passages, read from their indexes each time, so that not all of them must fit into memory."""
 
     def __init__(self, read: Sequence[Callable[[], Passage]]) -> None:
         self._read = read

@@ -35,7 +35,9 @@ def main(argv: list[str]) -> None:
     command = command_line("notewriter evaluate", argv)
     if wanted.chains:
         if dry.dry_run:
-            raise UserError("dry_run and chains are both set; chains call no model, and cost nothing")
+            raise UserError(
+                "dry_run and chains are both set; leave out dry_run, since chains call no model and cost nothing"
+            )
         found = evaluate_chains(arguments, models, wanted, command)
         for name, chain in found.chains.items():
             shown = [f"{measure} {interval.text()}" for measure, interval in chain.measures.items()]
@@ -95,7 +97,7 @@ def _summary(metrics: Metrics, folder: Path) -> str:
     if cut := in_words(metrics.cut or {}):
         lines.append(f"  replies that were cut: {cut}")
     for name, scores in (metrics.controls or {}).items():
-        # Of a note the two scores at equal words, of a constant answer all.
+        # Notes show the two scores at equal words, constant answers all of theirs.
         shown = [f"{metric} {scores[metric].mean:.3f}" for metric in scores if metric in (FACTS, ANSWER)] or [
             f"{metric} {interval.mean:.3f}" for metric, interval in scores.items()
         ]

@@ -35,9 +35,9 @@ class FitArguments:
     choose_on: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "folders of finished runs over further questions with supporting facts, which choose the margin "
-            "below the best sentence's score within which a third one is written; notes are then whole sentences "
-            "alone. Default: notes go on up to their number of words"
+            "help": "folders of finished runs over further questions with supporting facts, on which a margin is "
+            "chosen: a third sentence is written only if its score is within this margin of the best one, and notes "
+            "have whole sentences alone. Default: notes are filled up to their number of words"
         },
     )
     encoder: str | None = option(

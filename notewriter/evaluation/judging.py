@@ -59,8 +59,8 @@ def judge(
     Returns a summary of each run, in words.
 
     Raises:
-        UserError: a judgement or an endpoint that there is not, a run that cannot be read, or no request that the
-            judge's endpoint did not refuse.
+        UserError: a judgement or an endpoint does not exist, a run cannot be read, or the judge's endpoint refused all
+            requests.
     """
     for name in judgements:
         choose("judgement", name, JUDGEMENTS)

@@ -125,9 +125,11 @@ def note_gains(
 
                 await asyncio.gather(*map(read, wanted))
         if refusals and len(refusals) == len(wanted):
-            raise UserError(f"the reader scores no answer ({refusals[0]}); let a model served by vLLM read")
+            raise UserError(
+                f"the reader returns no log-probabilities of answers ({refusals[0]}); use a reader that vLLM serves"
+            )
         if refusals:
-            logger.warning("%d questions left out, which the reader refuses (%s)", len(refusals), refusals[0])
+            logger.warning("%d questions left out, whose prompts the reader refuses (%s)", len(refusals), refusals[0])
         return gains
 
     with served_models(models, folder) as roles:

@@ -148,7 +148,7 @@ def names_subjects(note: str, passages: Sequence[Passage]) -> dict[str, float]:
 
 
 def _first(note: str, words: int) -> str:
-    """The first words of a note, without the lines of its tables."""
+    """The first words of a note, without the marks that draw its tables."""
     return first_words(_without_lines(note), words)
 
 

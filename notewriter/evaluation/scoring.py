@@ -47,7 +47,7 @@ async def trace_of(question: Question, resources: Resources, method: Method, opt
 def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
     """A question's prediction: the answer, the scores of answer, note and retrieval, and the costs.
 
-    After an error every score is 0, including those of a note that had been written before it; one of which less is
+    After an error every score is 0, including those of a note that had been written before it; a score of which less is
     better is left out.
 
     Raises:
@@ -111,7 +111,7 @@ def score_answers(
         raise UserError(f"{problem}; give the id of each question with its answer, both as text")
     if strangers := answers.keys() - {question.id for question in questions}:
         raise UserError(
-            f"answers: {len(strangers):,} of {len(answers):,} are of none of the questions, such as "
+            f"answers: {len(strangers):,} of {len(answers):,} belong to none of the questions, such as "
             f"{min(strangers)!r}; give the questions that they answer, under the same ids"
         )
     traces = [Trace(question.id, "", answer=answers.get(question.id, "")) for question in questions]

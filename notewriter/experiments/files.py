@@ -6,9 +6,10 @@ used: `{{ output_dir }}/pairs`. `include` adds the keys of other files; `each` r
 
 import functools
 import itertools
+import logging
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,13 @@ from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from notewriter.ground import typed
-from notewriter.ground.errors import UserError, one_line
+from notewriter.ground.errors import UserError, meant, one_line
 from notewriter.ground.recipes import find
+from notewriter.ground.terminal import say_once
 from notewriter.ground.typed import misfit
 from notewriter.ground.yaml_files import read_mapping
+
+logger = logging.getLogger(__name__)
 
 MAX_RUNS = 1_000
 """The largest number of runs: each is a job of a cluster, whose queue takes 10,000 unless MaxJobCount is raised."""
@@ -54,17 +58,40 @@ class MissingVariable(UserError):
         self.name = name
 
 
-def read_file(path: Path, remedy: str, includers: Sequence[Path] = ()) -> dict[str, Any]:
+def read_file(path: Path, remedy: str) -> dict[str, Any]:
     """The keys of a file and of those that it includes, which are other files beside it or recipes.
 
     Mappings such as `variables` are merged, in which the file's own entries count, and so do its other keys. Its runs
-    come after those of the files that it includes.
+    come after those of the files that it includes. A file that several include counts once, at its first place. A
+    warning names its own variables that nothing uses, and that so change nothing in the files that it includes.
 
     Raises:
         UserError: a file cannot be read (ends with `remedy`), includes itself, or a key that is merged has the wrong
             type.
     """
     path = find(path)
+    merged = _read(path, remedy, (), set())
+    lines, own = read_mapping(path, remedy, {})
+    if "include" in own and "variables" in own:
+        for unused in _unused(own["variables"], merged, merged["variables"]):
+            # It may be of use to another file that this one resembles.
+            say_once(logger, f"{path}:{lines['variables']}: variables: {unused}")
+    return merged
+
+
+def _unused(names: Iterable[str], content: object, variables: Variables) -> Iterator[str]:
+    """What is to be said of variables that no template in `content`, keys included, has by name."""
+    # A template may have several lines.
+    templates = re.findall(r"{[{%].*?[%}]}", str(content).replace("\\n", " "))
+    used = {word for template in templates for word in re.findall(r"\w+", template)}
+    for name in (name for name in names if name not in used):
+        yield f"nothing uses {name!r}; {meant(name, variables.keys() - {name}, 'remove it')}"
+
+
+def _read(path: Path, remedy: str, includers: Sequence[Path], done: set[Path]) -> dict[str, Any]:
+    """The keys of a file and of those that it includes and that are not `done`."""
+    path = find(path)
+    done.add(path.resolve())
     lines, content = read_mapping(path, remedy, {})
     for key, hint in COMMON.items():
         if key in content and (problem := misfit(content[key], hint, key)):
@@ -76,8 +103,9 @@ def read_file(path: Path, remedy: str, includers: Sequence[Path] = ()) -> dict[s
         other = beside if beside.is_file() else find(name)
         if other.resolve() in (*includers, path.resolve()):
             raise UserError(f"{path}:{lines['include']}: {other} includes itself; remove it from include")
-        missing = f"correct include in {path}:{lines['include']}"
-        merged = _merged(merged, read_file(other, missing, (*includers, path.resolve())))
+        if other.resolve() not in done:
+            missing = f"correct include in {path}:{lines['include']}"
+            merged = _merged(merged, _read(other, missing, (*includers, path.resolve()), done))
     return _merged(merged, content)
 
 
@@ -129,14 +157,20 @@ def repeated(
             yield dict(entry), variables, here
             continue
         typed.read(entry["each"], EACH, f"{here}: each")
-        once = [{key: value for key, value in entry.items() if key != "each"}]
-        if "runs" in entry:
-            if unknown := [key for key in once[0] if key != "runs"]:
+        once = {key: value for key, value in entry.items() if key != "each"}
+        if "runs" in once:
+            if unknown := [key for key in once if key != "runs"]:
                 raise UserError(f"{here}: unknown key {unknown[0]!r} beside each and runs; move it into the runs")
-            once = entry["runs"]
-            typed.read(once, list[dict[str, Any]], f"{here}: runs")
+            typed.read(once["runs"], list[dict[str, Any]], f"{here}: runs")
+        others = [name for each in entry["each"].values() if isinstance(each, dict) for name in each.values()]
+        if unused := next(_unused(itertools.chain(*others), [once, variables], variables), ""):
+            raise UserError(f"{here}: each: {unused}")
         for values in _combinations(entry["each"]):
-            yield from repeated(once, {**variables, **values}, f"{here}: runs" if "runs" in entry else here)
+            scope = {**variables, **values}
+            if "runs" in once:
+                yield from repeated(once["runs"], scope, f"{here}: runs")
+            else:
+                yield dict(once), scope, here
 
 
 def _combinations(each: Mapping[str, Any]) -> Iterator[dict[str, Value]]:

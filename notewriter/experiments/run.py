@@ -20,7 +20,7 @@ from notewriter.experiments.compared import Compared
 from notewriter.experiments.files import MAX_RUNS, Given, Text, Value, Variables
 from notewriter.experiments.rising import ended
 from notewriter.ground import typed
-from notewriter.ground.config import given, spelled, without_options
+from notewriter.ground.config import at_home, given, spelled, without_options
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import SLURM
 from notewriter.ground.yaml_files import check_mapping
@@ -235,16 +235,23 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     variables = files.changed(machine | file.variables, changes, path)
     if machine:
         variables["gpu_gib"] = typed.read(_number(variables["gpu_gib"]), int, "--set gpu_gib")
-    variables = {"output_dir": file.output_dir, **variables}
-    folder = files.filled(file.output_dir, variables, f"{path}: output_dir")
+    variables = at_home({"output_dir": file.output_dir, **variables})
+    folder = files.filled("{{ output_dir }}", variables, f"{path}: output_dir")
     again = [str(path), "--output_dir", folder]
     again += ["--set", *(f"{name}={value}" for name, value in changes.items())] if changes else []
     variables["pipeline"] = f"{{% raw %}}{shlex.join(again)}{{% endraw %}}"
     entries = files.repeated(file.runs, variables, f"{path}: runs")
     runs: list[PipelineRun] = []
+    written: dict[Path, str] = {}
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
-        runs.append(_run(entry, scope, place))
-        _check(runs[-1], [each.title for each in runs[:-1]], place)
+        runs.append(run := _run(entry, scope, place))
+        _check(run, [each.title for each in runs[:-1]], place)
+        for result in run.results():
+            if (other := written.setdefault(result, run.title)) != run.title:
+                raise UserError(
+                    f"{place}: {run.title!r} writes {result}, which {other!r} writes; give each a folder of its own, "
+                    "or `result: []`"
+                )
     if len(runs) > MAX_RUNS:
         raise UserError(f"{path}: has more than {MAX_RUNS:,} runs; list fewer values in each, or use several pipelines")
     report, opening = (

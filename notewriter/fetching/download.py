@@ -69,7 +69,7 @@ def room_for(to_do: Plan) -> int:
 
 
 def missing(release: Release, files: Iterable[File]) -> list[File]:
-    """Those of some files of a release that are not there, or of another address than the release's now."""
+    """The files of a release that are not there, or that came from another address than the release has now."""
     known = origin(release.folder)
     return [
         file
@@ -189,8 +189,8 @@ def _differs(what: str, found: int | str, expected: int | str | None) -> str:
 
 def _other_file(file: File, differs: str, first: str = "") -> UserError:
     return UserError(
-        f"{_address(file)}: {differs}: it is another version than the known one; take it as it is with --check false, "
-        f"or {first}run the same command again"
+        f"{_address(file)}: {differs}: this is not the published version; accept it with --check false, or {first}run "
+        "the same command again"
     )
 
 
@@ -269,7 +269,7 @@ def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -
         httpx2.TransportError: the connection broke, or is too slow.
         UserError: more comes than was announced, or than the disk has room for.
     """
-    # Where the size is not known, neither is whether all is there.
+    # Without a known size it is unknown whether the file is complete.
     there = file.tell() if remote.size else 0
     headers = dict(remote.headers)
     if there:
@@ -279,7 +279,7 @@ def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -
         client.stream("GET", remote.url, headers=headers) as reply,
     ):
         if not (there and reply.status_code == httpx2.codes.RANGE_NOT_SATISFIABLE):
-            # Before what is there is given up for it.
+            # Checked before the part that is there is discarded.
             check_reply(reply)
         is_rest = there and _is_rest(reply, remote, there)
         if not is_rest:
@@ -287,7 +287,7 @@ def _receive(remote: RemoteFile, file: BinaryIO, bar: "tqdm[Any]", path: Path) -
             file.truncate()
             bar.reset(remote.size)
         if there and not is_rest and reply.status_code != httpx2.codes.OK:
-            # With nothing there, the whole file is asked for.
+            # The next attempt asks for the whole file, since nothing is there now.
             raise httpx2.RemoteProtocolError("the server has another file by now; it is sent anew")
         if reply.status_code == httpx2.codes.PARTIAL_CONTENT and not there:
             raise FileMetadataError("it answered with a part of it")

@@ -38,7 +38,7 @@ class FetchArguments:
 
     split: str | None = option(None, "of a dataset, only the questions of this split; default: all")
     output_dir: str | None = option(None, "for a model: the folder to create; default: the Hub's cache")
-    dry_run: bool = option(False, "say what is fetched, from where, its licence and size, and fetch nothing")
+    dry_run: bool = option(False, "list what would be fetched, from where, with licence and size, and fetch nothing")
     check: bool = option(True, "refuse a file whose size, SHA-256 or number of questions is not the published one")
 
 

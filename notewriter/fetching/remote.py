@@ -108,10 +108,10 @@ def _on_hub(address: re.Match[str]) -> RemoteFile:
 
 
 def metadata(*arguments: Any, **options: Any) -> HfFileMetadata:
-    """The library's `get_hf_file_metadata`, of whose ETag and commit names of files are made, and checked therefore.
+    """The library's `get_hf_file_metadata`; its ETag and commit are checked, since file names are made of them.
 
     Raises:
-        FileMetadataError: they are none.
+        FileMetadataError: the ETag or the commit is not valid.
     """
     found = get_hf_file_metadata(*arguments, **options)
     if not (_TAG.fullmatch(found.etag or "") and _TAG.fullmatch(found.commit_hash or "")):
@@ -152,7 +152,7 @@ def mirrored(address: str) -> str:
 
 
 def check_reply(reply: httpx2.Response) -> None:
-    """Refuse an error, a page where a file is expected (what proxies and logins answer), and a way out of encryption.
+    """Refuse an error, an HTML page in place of a file (as proxies and logins send), and a redirect from HTTPS to HTTP.
 
     Raises:
         httpx2.HTTPStatusError: the status is one.

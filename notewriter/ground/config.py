@@ -1,9 +1,11 @@
 """Configuration of every command: dataclasses filled from a YAML file, the command line, or keywords of Python."""
 
+import argparse
 import dataclasses
 import difflib
 import itertools
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -21,6 +23,9 @@ from notewriter.ground.yaml_files import read_mapping
 
 SCALAR = str | int | float | bool
 """Allowed values of environment variables under `env` in a configuration file."""
+
+UNFILLED = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}]*\})(?:/.*)?")
+"""A path that begins with an environment variable, or such a variable alone."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -60,10 +65,9 @@ def parse(arguments: type | Sequence[type], argv: Sequence[str], **told: Unpack[
     if argv[-1:] == ["--config"]:
         raise UserError("--config: the file is missing; write --config FILE")
     if "--config" in argv:
-        config = _read_config(recipes.find(argv[argv.index("--config") + 1]), _hints_of(kinds))
-        os.environ.update({name: str(value) for name, value in config.pop("env", {}).items()})
+        config = _read_config(recipes.find(argv[argv.index("--config") + 1]), _hints_of(kinds), parser)
+        os.environ.update({name: at_home(str(value)) for name, value in config.pop("env", {}).items()})
         for action in (action for action in parser._actions if action.dest in config):
-            # The parser converts strings as on the command line and leaves other values unchanged.
             action.default, action.required = config[action.dest], False
     options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]
     if others := [option for option in dict.fromkeys(options) if option not in actions]:
@@ -83,8 +87,12 @@ def parse(arguments: type | Sequence[type], argv: Sequence[str], **told: Unpack[
     return parsed
 
 
-def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration file, whose keys are the options with these types, `env` and `plugins`."""
+def _read_config(path: Path, hints: Mapping[str, Any], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """A configuration file, whose keys are the options with these types, `env` and `plugins`.
+
+    The parser converts texts as on the command line.
+    """
+    actions = {action.dest: action for action in reversed(parser._actions)}
     hints = {**hints, "env": dict[str, SCALAR], PLUGINS: list[str]}
     lines, config = read_mapping(path, hints=hints)
     if others := [key for key in config if key not in hints]:
@@ -92,11 +100,15 @@ def _read_config(path: Path, hints: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{path}:{'; line '.join(told)}")
     for key, value in config.items():
         try:
-            # The parser converts strings, but does not refuse what is no choice in a default.
-            is_word = isinstance(value, str) and not choices_of(hints[key])
+            # It does not refuse what is no choice.
+            is_word = isinstance(value, str) and key in actions and not choices_of(hints[key])
             config[key] = _usable(key, value, str if is_word else hints[key])
+            if is_word:
+                config[key] = parser._get_value(actions[key], value)
         except UserError as error:
             raise UserError(f"{path}:{lines.get(str(key), 1)}: {error}") from error
+        except argparse.ArgumentError as error:
+            raise UserError(f"{path}:{lines.get(str(key), 1)}: {key}: {error.message}; see --help") from error
     return config
 
 
@@ -129,7 +141,10 @@ def usable(kinds: Sequence[type], options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """An instance of each dataclass, whose values fit, and the code that they name imported."""
-    instances = filled(kinds, values)
+    usual = defaults(*kinds)
+    instances = filled(
+        kinds, {name: each if each == usual.get(name) else at_home(each) for name, each in values.items()}
+    )
     for instance in instances:
         # TRL's classes check their own fields.
         if not any(each.__module__.startswith(LIBRARIES) for each in type(instance).mro()):
@@ -137,6 +152,16 @@ def _checked(kinds: Sequence[type], values: Mapping[str, Any]) -> tuple[Any, ...
     for instance in instances:
         load_places(instance)
     return instances
+
+
+def at_home(value: Any) -> Any:
+    """A value whose paths in the user's home folder are written out: `~/models` that no shell has read."""
+    if isinstance(value, dict):
+        return {at_home(key): at_home(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [at_home(each) for each in value]
+    # A text of another class stays one.
+    return type(value)(os.path.expanduser(value)) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def load_places(arguments: object) -> None:
@@ -199,6 +224,9 @@ def _unusable(name: str, value: object) -> str:
         return f"{name} contains a NUL character; remove it"
     if isinstance(value, str) and without_surrogates(value) != value:
         return f"{name} is not UTF-8; rename the file or write its name in UTF-8"
+    if isinstance(value, str) and UNFILLED.fullmatch(value):
+        # Without the value, which may be a misplaced secret.
+        return f"{name} begins with a variable of the environment, which is not filled in here; write its value"
     return ""
 
 

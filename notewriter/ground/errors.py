@@ -1,6 +1,7 @@
 """Errors that users can fix themselves, including storage and path errors."""
 
 import contextlib
+import difflib
 import errno
 import io
 import logging
@@ -9,7 +10,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,6 +51,12 @@ WORDS = {
 
 class UserError(Exception):
     """An error the user can fix: one line that names the file, line or key, and the remedy."""
+
+
+def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The question whether the most similar of the known names was meant; `otherwise` if none is similar."""
+    near = difflib.get_close_matches(name, [*known], n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def install(extra: str) -> str:

@@ -7,7 +7,6 @@ options or in Python. `Plugins.choose` imports no place; it is for all other nam
 """
 
 import contextlib
-import difflib
 import functools
 import hashlib
 import importlib.util
@@ -23,7 +22,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from notewriter.ground.digests import file_digest
-from notewriter.ground.errors import UserError, first_leaf, one_line
+from notewriter.ground.errors import UserError, first_leaf, meant, one_line
 from notewriter.ground.terminal import say_once
 
 logger = logging.getLogger(__name__)
@@ -149,9 +148,8 @@ def file_of(group: str, name: str) -> Path | None:
 def unknown(kind: str, name: str, names: Iterable[str]) -> str:
     """The error of an unknown name, with the nearest known one."""
     known = sorted(names)
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown {kind} {name!r}; choose one of: {', '.join(known)}{meant}"
+    suggestion = meant(name, known)
+    return f"unknown {kind} {name!r}; choose one of: {', '.join(known)}" + (f"; {suggestion}" if suggestion else "")
 
 
 class Misreturn(Exception):

@@ -3,12 +3,11 @@
 In a checkout they are the files of configs/ and slurm/, to which the package has links.
 """
 
-import difflib
 import itertools
 from importlib.resources import files
 from pathlib import Path
 
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, meant
 
 PACKAGE = Path(str(files("notewriter")))
 RECIPES = (PACKAGE / "recipes").resolve()
@@ -47,9 +46,7 @@ def file_named(name: str) -> Path:
         UserError: there is none of that name; suggests the most similar one.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "`notewriter fetch recipe` lists them"
-        raise UserError(f"no recipe {name!r}; {remedy}")
+        raise UserError(f"no recipe {name!r}; {meant(name, names(), '`notewriter fetch recipe` lists them')}")
     return SLURM / name.removeprefix("slurm/") if name.startswith("slurm/") else RECIPES / f"{name}.yaml"
 
 

@@ -4,18 +4,18 @@ What they have in common is not said in each: `question` is the question to answ
 `answer_style` is `short`, `list` (FanOutQA), `long` (ASQA) or `yes_no` (StrategyQA).
 """
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, get_type_hints
 
 from annotated_types import Interval
 
 from notewriter.datasets.benchmark import Benchmark
 from notewriter.ground.config import choose
-from notewriter.ground.errors import UserError
-from notewriter.ground.plugins import Plugins
+from notewriter.ground.errors import UserError, meant
+from notewriter.ground.plugins import Plugins, faults_of
 from notewriter.ground.records import MAX_TOKENS
 from notewriter.ground.typed import misfit
 from notewriter.rollouts.method import Method, Stage
@@ -68,8 +68,7 @@ def stage_named(name: str) -> Stage:
     if (method := str(name).partition("/")[0]) in METHODS:
         METHODS[method]
     if name not in (known := stages()):
-        near = difflib.get_close_matches(str(name), known, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"the stages are: {', '.join(known)}"
+        remedy = meant(str(name), known, f"the stages are: {', '.join(known)}")
         raise UserError(f"no stage {name!r}; {remedy}")
     return known[name]
 
@@ -98,17 +97,32 @@ def prepare(name: str, options: dict[str, Any]) -> Method:
     """The method with this name, after checking its options.
 
     Raises:
-        UserError: an unknown method or option, or a value that its annotation does not allow or that is out of bounds.
+        UserError: an unknown method or option, a value that its annotation does not allow or that is out of bounds, or
+            a method of somebody else that has a name of ours or options that are not keyword-only.
     """
     method = choose("method", name, METHODS)
     defaults = method.options
     parameters = inspect.signature(method.run).parameters
+    if method.name in METHODS.ours and inspect.getfile(method.run) != inspect.getfile(METHODS[method.name].run):
+        # It would get the prompts of ours.
+        raise UserError(f"method {name}: {method.name!r} is the name of one of ours; give its function another name")
+    if others := [key for key, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD][2:]:
+        raise UserError(f"method {name}: {others[0]} is no option; write a * before it: (question, rollout, *, ...)")
     for key, value in options.items():
         if key not in defaults:
             raise UserError(f"method {name} has no option {key!r}; it has: {', '.join(defaults)}")
-        kind = parameters[key].annotation
+        kind = _type_of(parameters[key], method, f"method {name}: option {key}")
         if kind is int:
             kind = Annotated[int, Interval(ge=1, le=BOUNDS.get(key, MAX_STEPS))]
         if problem := misfit(value, kind, f"method {name}: option {key}"):
             raise UserError(problem)
     return method
+
+
+def _type_of(parameter: inspect.Parameter, method: Method, place: str) -> Any:
+    """The annotation of an option, which is a text in a module with `from __future__ import annotations`."""
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    option = SimpleNamespace(__annotations__={"type": parameter.annotation})
+    with faults_of(lambda: place, method.run):
+        return get_type_hints(option, vars(import_module(method.run.__module__)), include_extras=True)["type"]

@@ -60,10 +60,10 @@ UNANSWERED = BatchedReply(408, {"error": {"message": "the batch ended without a 
 
 
 class Batches(httpx2.AsyncBaseTransport):
-    """The way of an endpoint's chat requests through its batch API.
+    """A transport that sends an endpoint's chat requests through its batch API.
 
-    As a transport it leaves requests, replies, their checks and retries as they are for calls that are answered at
-    once. `chat` sends requests this way; `api` manages files and batches.
+    Requests, replies, their checks and retries stay the same as for calls that are answered at once. `chat` sends
+    requests this way; `api` manages files and batches.
     """
 
     def __init__(self, endpoint: "Endpoint", cache: ResponseCache) -> None:

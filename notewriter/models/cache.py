@@ -105,7 +105,7 @@ class ResponseCache:
         self._database.execute("PRAGMA synchronous=FULL")
 
     def _change_journal(self, mode: str) -> None:
-        # Here alone SQLite does not wait for other processes: of two that open a new file together, it refuses one.
+        # Only here SQLite does not wait for other processes: if two open a new file at once, it refuses one of them.
         deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:

@@ -207,7 +207,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def without_hub() -> Iterator[None]:
-    """A context without requests to the hub: of a model that a folder names, this machine's files are used."""
+    """A context without requests to the hub, for models that a folder names: only this machine's files are used."""
     from huggingface_hub import constants
 
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
@@ -308,8 +308,8 @@ def _ambiguity(path: Path) -> str:
         index = json.loads((path / f"{SINGLE}.index.json").read_text(encoding="utf-8"))
         if SINGLE not in index.get("weight_map", {}).values():
             return (
-                f"has {SINGLE} beside {SINGLE}.index.json, which names other files: transformers would read the one "
-                "and vLLM the others; remove what does not belong to the model"
+                f"has {SINGLE} beside {SINGLE}.index.json, which names other files: transformers would read {SINGLE} "
+                "and vLLM the other files; remove those that do not belong to the model"
             )
     try:
         settings = json.loads((path / "config.json").read_text(encoding="utf-8"))

@@ -59,19 +59,19 @@ TAKE_ALL = ("vllm", "sglang")
 """Owners of listed models whose servers take all sampling parameters."""
 
 REFUSALS = 20
-"""So many refusals in a row, without a reply in between, end a run.
+"""The number of refusals in a row, without a reply in between, that ends a run.
 
-Those of a prompt for its length or for what it says do not count.
+Refusals of a prompt for its length or its content do not count.
 """
 
 MOST_OPENINGS = 1024
-"""So many prompts of texts that are being continued are kept; each is asked for again when it is needed."""
+"""The number of rendered prompts kept for texts that are being continued; a dropped one is requested again."""
 
 TRIAL = "Reply with one word: yes"
 """A prompt that shows whether an endpoint takes requests, and how its replies begin."""
 
 TRIAL_TOKENS = 1024
-"""The least room for its reply where it is to be seen whether that ends a thought which the chat template began."""
+"""The least `max_tokens` of a reply to `TRIAL` that is to show whether the chat template begins a thought."""
 
 _TOO_LONG = re.compile(
     r"context[ _-](length|window|size|limit)|(too|longer) (long|than)|too large for model|reduce the length"
@@ -221,7 +221,7 @@ class Client:
         replica, whose prefix cache contains their common prefix, and to another one only if it is down. Each
         request waits for `reserve`, and its reply is paid there even if it is of no use.
 
-        A reply that ended within a thought which the chat template had begun has no mark of it: it is all thought.
+        A reply that ended within a thought begun by the chat template has no mark of a thought: all of it is thought.
 
         Raises:
             RequestRefused: this request cannot be served (HTTP 400, 413, 422), or its reply is no answer.
@@ -311,7 +311,7 @@ class Client:
                 return ends_opened_thought(shown.text)
         say_once(
             logger,
-            f"{self.endpoint.base_url}: replies ended early, and nothing says whether they are thoughts of "
+            f"{self.endpoint.base_url}: replies ended early, and it is unknown whether they are thoughts of "
             f"{self.endpoint.model}; if it thinks, raise --max_tokens, or start the server with a reasoning parser",
         )
         return False
@@ -362,7 +362,10 @@ class Client:
                 raise outcome
             elif outcome and self.endpoint.model not in outcome:
                 served = ", ".join(escape_controls(name)[:100] for name in outcome[:5])
-                raise UserError(f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}")
+                raise UserError(
+                    f"{replica.base_url}: does not serve model {self.endpoint.model!r}; it serves {served}; correct "
+                    "model or base_url"
+                )
         if len(problems) == len(replicas):
             raise UserError(f"{problems[0]}; start the server, or correct base_url")
         for problem in problems:

@@ -36,10 +36,10 @@ NEUTRAL: Mapping[str, float] = {
     "top_k": -1,
     "min_p": 0.0,
 }
-"""Sampling parameters that no option names, and the values at which vLLM and SGLang change nothing by them.
+"""Sampling parameters without an option here -> the values at which they have no effect in vLLM and SGLang.
 
-For requests that name none, a server takes a model's own from its generation_config.json. A `top_k` of 0 is refused by
-SGLang and older versions of vLLM.
+Where a request does not set them, a server takes the values of the model's generation_config.json. A `top_k` of 0 is
+refused by SGLang and older versions of vLLM.
 """
 
 NEUTRAL_AT: dict[str, Mapping[str, float]] = {

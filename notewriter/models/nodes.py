@@ -150,7 +150,10 @@ def visible_devices(first: int, count: int) -> str:
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = seen.split(",") if seen else [str(number) for number in range(first + count)]
     if first + count > len(names):
-        raise UserError(f"replicas: {first + count} devices are needed but CUDA_VISIBLE_DEVICES lists {len(names)}")
+        raise UserError(
+            f"replicas: {first + count} devices are needed but CUDA_VISIBLE_DEVICES lists {len(names)}; lower "
+            "--replicas, or list more devices"
+        )
     return ",".join(names[first : first + count])
 
 

@@ -280,7 +280,8 @@ def wanted_by(arguments: ModelArguments) -> dict[str, Wanted]:
             own = Wanted(path, options, model.replicas or arguments.replicas)
             if wanted.setdefault(path, own) != own:
                 raise UserError(
-                    f"models: {role}: {path} has other serve_options or replicas in another role; give it one"
+                    f"models: {role}: {path} has other serve_options or replicas in another role; give both roles the "
+                    "same"
                 )
             check_template(Checkpoint(path).tokenizer, model.chat_template_kwargs, options.get("chat_template"))
     return wanted

@@ -65,11 +65,11 @@ class ServeArguments:
     )
     replicas: Annotated[int, Interval(ge=1, le=256)] = option(1, "servers of each model, each on the next devices")
     ready_timeout: Annotated[float, Interval(gt=0)] = option(
-        READY_TIMEOUT, "seconds within which a server must be ready"
+        READY_TIMEOUT, "seconds within which each server must be ready"
     )
     output_dir: str = option("runs/serve", "folder for the addresses and the servers' logs")
     drain_seconds: Annotated[int, Interval(ge=0)] = option(
-        60, "how long requests in flight may take to finish when the server is stopped"
+        60, "seconds that requests in flight may take to finish when the server is stopped"
     )
 
 

@@ -54,7 +54,7 @@ def _of_template(model: str, file: Any, parses: bool) -> dict[str, Any]:
             options["chat_template_content_format"] = "string"
         if parses and (values := chat_template.values_of_thinking(template, render)):
             options["default_chat_template_kwargs"] = values
-    # What `check_template` has said or refused, or vLLM will.
+    # `check_template` has reported or refused it already, or vLLM will.
     except Exception as error:
         logger.debug("%s: no options follow from its chat template: %s", model, error)
         return {}
@@ -67,7 +67,7 @@ def _of_sampling(model: str) -> dict[str, Any]:
     try:
         settings = json.loads(_generation_config(base).read_text(encoding="utf-8"))
         own = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, 0, NEUTRAL[name])}
-    # It has none, or a damaged one, at which vLLM stops.
+    # The model has no such file, or a damaged one, at which vLLM stops.
     except (OSError, ValueError, AttributeError):
         return {}
     if not own:

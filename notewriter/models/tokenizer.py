@@ -14,7 +14,7 @@ LINES = ("Who built the mill?", "  It has  12,345 steps.\n\n\tWhen?", "ﬁrst, c
 """Texts whose tokens are compared: spaces, digits, line ends, characters that NFC and NFKC change, another script."""
 
 PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
-"""The names of classes that take tokenizer.json as it is begin with one of these."""
+"""Prefixes of the names of tokenizer classes that take tokenizer.json as it is."""
 
 
 def load_tokenizer(model: str) -> "PreTrainedTokenizerBase":
@@ -64,8 +64,8 @@ def check_class(tokenizer: "PreTrainedTokenizerBase", name: str, revision: str |
         if made != whole.encode(line, add_special_tokens=False).ids:
             raise UserError(
                 f"{name}: the class {type(tokenizer).__name__} makes other tokens than tokenizer.json has ({line!r} "
-                f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or take the "
-                "tokenizer of this kind of model"
+                f"{became}); write tokenizer_class: PreTrainedTokenizerFast in tokenizer_config.json, or use the "
+                "tokenizer of a model of this kind"
             )
 
 

@@ -96,7 +96,7 @@ def _model_of(evaluation: Evaluation) -> str:
 
 
 def _is_finished(folder: Path, evaluation: Evaluation) -> bool:
-    """Whether the folder has the metrics of these questions; its name tells the settings.
+    """Whether a run folder has the metrics of these questions; the settings need no check, as its name is their hash.
 
     Raises:
         UserError: a model, an index or prompts have changed since.

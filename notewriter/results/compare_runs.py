@@ -30,15 +30,16 @@ class CompareArguments:
 
     before: Annotated[list[str], MinLen(1)] = field(
         metadata={
-            "help": "the run to compare with, for example before training: a folder that `evaluate` wrote. Several "
-            "folders are one configuration under several seeds: their scores are averaged per question"
+            "help": "the baseline run, for example before training: a folder that `evaluate` wrote. Several folders "
+            "count as seeds of one configuration: their scores are averaged per question"
         }
     )
     after: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "the other run or runs; differences are after minus before"}
     )
     examples: Annotated[int, Interval(ge=0)] = option(
-        0, "questions, drawn by their ids, whose notes are printed side by side, of the first run of each"
+        0,
+        "number of questions, drawn by their ids, whose notes from the first run of each side are printed side by side",
     )
 
 

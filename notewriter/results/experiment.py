@@ -82,7 +82,7 @@ class Experiment(Compared):
         }
 
     def gains_over(self, metric: str, controls: Mapping[str, str]) -> dict[Place, Difference]:
-        """Every row but the controls, minus the control of each set; of a set whose control is empty none."""
+        """Every row but the controls, minus the control of each set; sets without a control are left out."""
         return {
             (row, of): each
             for row in self.cells
@@ -159,6 +159,6 @@ def _check(compared: Compared, variables: Variables, place: str) -> None:
         filled(path, {**variables, "set": "", "seed": 0}, here)
         used = names_in(path, variables)
         if "set" not in used:
-            raise UserError(f"{here}: has no {{{{ set }}}} in it, so that every set has the same run")
+            raise UserError(f"{here}: has no {{{{ set }}}}, so that every set has the same run; add it")
         if "seed" in used and not compared.seeds:
             raise UserError(f"{here}: has {{{{ seed }}}}, and there are no seeds; list them")

@@ -36,7 +36,7 @@ from notewriter.results.without_a_model import against_controls, corrected_score
 NOT_RUN = "not run"
 
 NO_SCORE = "–"
-"""Of a run that has no such score, as without notes."""
+"""The cell of a run without this score, such as a run without notes."""
 
 CONTROLS = "Notes without a model"
 """The heading of that section."""
@@ -45,7 +45,7 @@ FOLDERS = "the run folders"
 """Where a page's runs are read, unless from published notes; before the first of them too."""
 
 YOURS = '{"mine": "runs/mine/{{ set }}"}'
-"""Of `--rows`, as an example."""
+"""An example value of `--rows`."""
 
 ENOUGH_SEEDS = 5
 """With fewer, the bootstrap over seeds and questions contains the true difference too seldom."""
@@ -59,11 +59,11 @@ class ExperimentArguments:
         None, "the Markdown file to write; plots are SVG files beside it, and the notes a Parquet file"
     )
     from_notes: str | None = option(
-        None, "read the runs from this file of notes, which an earlier page has beside it, not from folders"
+        None, "read the runs from this file of notes, which lies beside an earlier page, instead of from folders"
     )
     index: str | None = option(
         None,
-        "with --from_notes: the index that its runs searched, for scores of notes and passages that the file lacks",
+        "with --from_notes: the index that the runs searched, for scores that the file of notes lacks",
     )
     rows: dict[str, str] = field(
         default_factory=dict,

@@ -58,7 +58,7 @@ VALUES: dict[str, Value] = {
     "seconds": Run.seconds,
     "money": Run.money,
 }
-"""Measure -> its values; of others it is the score of that name in predictions.jsonl.
+"""Measure -> the function of its values; any other measure is the score of its name in predictions.jsonl.
 
 These are columns of papers' tables and experiments' pages (`catalogue.OF_TABLES` has their words). The rows of report
 and compare are scores, which belong to a metric family or to `notes.note_scores`, and costs.

@@ -41,7 +41,7 @@ CORPORA = "runs/corpus"
 """Where a table makes its corpora, unless its variable `corpora` says it."""
 
 OF_A_CELL = ("benchmark", "model")
-"""The variables that a table has of itself: the names of each cell's benchmark and model."""
+"""Variables that every table defines itself: the names of each cell's benchmark and model."""
 
 SEARCHED = names_of(EvaluateArguments, of="retriever")
 """The options of the retriever: a later layer of options replaces all of them."""
@@ -51,13 +51,17 @@ SEARCHED = names_of(EvaluateArguments, of="retriever")
 class Substitutes:
     """The substitutes for the paper's models, indexes, numbers of questions and options."""
 
-    model: str | None = option(None, "a model to serve in place of every model, the judge too; marked as a substitute")
+    model: str | None = option(
+        None, "a model to serve in place of every model, the judge included; the table marks it as a substitute"
+    )
     indexes: str | None = option(
-        None, "a folder of indexes named after the benchmarks, in place of the paper's retrievers; marked"
+        None,
+        "a folder with an index named after each benchmark, in place of the paper's retrievers; the table marks them",
     )
     limit: Annotated[int, Interval(ge=1)] | None = option(None, "maximum number of questions per cell, for a trial")
     questions: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "benchmark -> question file, in place of those of the paper's file"}
+        default_factory=dict,
+        metadata={"help": "benchmark -> question file, in place of the question files of the table"},
     )
     options: dict[str, Any] = field(
         default_factory=dict,
@@ -66,13 +70,13 @@ class Substitutes:
 
     @property
     def given(self) -> bool:
-        """Whether something stands in for the paper's; options do not count, which may be those of the hardware."""
+        """Whether there is a substitute; `options` do not count, since they may only concern the hardware."""
         return bool(self.model or self.indexes or self.limit or self.questions)
 
 
 @dataclass(frozen=True)
 class Evaluated(Cell):
-    """A cell that `evaluate` makes: a benchmark's, of a method with a model, with a run for each sample.
+    """A cell that `evaluate` makes: one method with one model on one benchmark, with a run for each sample.
 
     Args:
         method: its name in the table.
@@ -148,9 +152,9 @@ def folder_of(options: Options, model: str, judge: TableJudge | None) -> str:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's table: its file, with its variables, what stands in for the paper's, and the folder of its runs.
+    """A paper's table: its file, with its variables, the substitutes, and the folder of its runs.
 
-    `indexes` has the file's by folder.
+    `indexes` has the indexes of the file, by folder.
     """
 
     path: Path
@@ -258,7 +262,7 @@ class PaperTable:
         return cell
 
     def _served(self, options: Options) -> Options:
-        """Options with the substitute in every role, whose options of serving are not those of the paper's models."""
+        """Options with the substitute in every role, without the serving options of the paper's models."""
         if self.substitutes.model:
             options = _without(options, names_of(*OPTIONS, of="model")) | {"serve": self.substitutes.model}
         return _merged([options, self.substitutes.options])

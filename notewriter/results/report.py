@@ -51,7 +51,7 @@ class ReportArguments:
     markdown: str | None = option(
         None, "also write the tables of scores and differences to this Markdown file, plots beside it"
     )
-    latex: str | None = option(None, "also write their tables to this file as LaTeX (needs the package booktabs)")
+    latex: str | None = option(None, "also write these tables to this file as LaTeX (needs the package booktabs)")
     max_megabytes: Annotated[int, Interval(ge=1)] = option(
         30,
         "maximum size of the page in megabytes; beyond it prompts are left out, those of each run's last traces first",

@@ -64,10 +64,10 @@ class TableArguments:
         "settings, and for an experiment the folder that its file names",
     )
     set: list[str] = field(
-        default_factory=list, metadata={"help": "variables of the file with other values: NAME=VALUE ..."}
+        default_factory=list, metadata={"help": "new values for variables of the file: NAME=VALUE ..."}
     )
     make: bool = option(
-        False, "make everything that is missing, from an empty folder on; with --dry_run, print the estimate of that"
+        False, "make everything that is missing, even from an empty folder; with --dry_run, print the estimate instead"
     )
 
 
@@ -77,10 +77,15 @@ class PaperArguments:
 
     cells: list[str] = field(
         default_factory=list,
-        metadata={"help": "the cells to run and to show, as BENCHMARK/METHOD/MODEL[/SETTING] with * for anything"},
+        metadata={
+            "help": "patterns of the cells to run and to show: BENCHMARK/METHOD/MODEL[/SETTING], where * matches "
+            "anything"
+        },
     )
-    page: bool = option(True, "write the table; false evaluates cells only, as one of several jobs does")
-    gpus: Annotated[int, Interval(ge=1)] = option(8, "A100s, for the hours that --dry_run prints")
+    page: bool = option(
+        True, "write the table; false only evaluates the cells, for one of several jobs that share a table"
+    )
+    gpus: Annotated[int, Interval(ge=1)] = option(8, "number of A100s that --dry_run assumes for its hours")
     write: str | None = option(
         None, "with --make: write the steps as a pipeline, to read or to submit to Slurm, and run nothing"
     )
@@ -89,7 +94,7 @@ class PaperArguments:
         "with --make: stop when all is fetched, as on the login node of a cluster, or when the indexes are built",
     )
     check: bool = option(
-        True, "with --make, as that of `notewriter fetch`: refuse files that are not the published ones"
+        True, "with --make: refuse downloaded files that are not the published ones, as `notewriter fetch --check` does"
     )
 
 
@@ -109,7 +114,7 @@ def main(argv: list[str]) -> None:
         if arguments.make:
             _refuse(options, ["page", "gpus", "retry_errors"], "--make does every step, each on what it needs")
         else:
-            _refuse(options, ["write", "until", "check"], "add --make true, of which it is an option")
+            _refuse(options, ["write", "until", "check"], "it belongs to --make; add --make true")
         command = command_line("notewriter table", options)
         _paper(arguments, paper, substitutes, resume, dry, command)
 

@@ -85,12 +85,12 @@ class WorthArguments:
         "not be fitted on any of these questions, nor on those of choose_on",
     )
     further: Annotated[int, Interval(ge=0)] = option(
-        FURTHER, "worth: passages that the next search adds; 0 searches nothing"
+        FURTHER, "worth: number of passages that the next search adds; 0 skips this search"
     )
     index: list[str] | None = field(default=None, metadata=INDEX | {"help": f"worth: {INDEX['help']}; {OWN_RETRIEVER}"})
     retriever: list[dict[str, Any]] | None = field(default=None, metadata=RETRIEVER)
     cut_at: Annotated[int, Interval(ge=1)] = option(
-        QUERY_WORDS, "worth: words of a note that the next search and the reader get"
+        QUERY_WORDS, "worth: number of first words of a note that the next search and the reader get"
     )
 
 
@@ -258,8 +258,8 @@ def explanation(arguments: WorthArguments, chosen: Worth | None) -> list[str]:
     choice = (
         f"the one with the highest mean on the questions of {chosen.label} ({arguments.choose_on})"
         if chosen
-        else "chosen on these same questions, which favours it: the best of several is too good on what it was chosen "
-        "on (--choose_on RUN chooses on training questions)"
+        else "chosen on these same questions, which favours it: the best of several scores too high on them "
+        "(--choose_on RUN chooses on training questions)"
     )
     names = [*CONTROLS, *([REGRESSION] if arguments.regression else [])]
     rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in names)

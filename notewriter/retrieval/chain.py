@@ -14,7 +14,6 @@ A configuration lists the parts under `retriever:`. Each part is a mapping, in w
 """
 
 import asyncio
-import difflib
 import functools
 import hashlib
 import json
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 
 from notewriter.ground import typed
 from notewriter.ground.config import check
-from notewriter.ground.errors import UserError
+from notewriter.ground.errors import UserError, meant
 from notewriter.ground.options import with_effect
 from notewriter.ground.plugins import Plugins, is_place
 from notewriter.ground.records import Passage, Question, SearchPart
@@ -295,8 +294,7 @@ def _read_part(part: Mapping[str, Any], place: str) -> tuple[str, Kind, Any]:
     settings = {_field(each) if each == key else each: value for each, value in part.items()}
     names = [field.name for field in fields(kind.options)]
     if unknown := next((each for each in settings if each not in names), None):
-        near = difflib.get_close_matches(unknown, names, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"{key} has: {', '.join(names)}"
+        remedy = meant(unknown, names, f"{key} has: {', '.join(names)}")
         raise UserError(f"{place}: unknown key {unknown!r}; {remedy}")
     options: Any = typed.read(settings, kind.options, place)
     try:

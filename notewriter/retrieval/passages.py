@@ -9,6 +9,7 @@ hashes of its id and title.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage
+from notewriter.ground.terminal import say_once
 from notewriter.ground.text import hash64, without_surrogates
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 else:
     np = Lazy("numpy")
+
+logger = logging.getLogger(__name__)
 
 PASSAGES, LINES, IDS, TITLES = "passages.jsonl", "lines.npy", "ids.npy", "titles.npy"
 
@@ -147,6 +151,9 @@ class Passages:
         for name in map(without_surrogates, scope):
             candidates = {*self._with_hash(IDS, name), *self._with_hash(TITLES, name)} - positions
             positions.update(each for each in candidates if name in (self[each].id, self[each].title))
+        if not positions:
+            told = f"{self._folder}: has no passage of a question's documents, so that its searches find nothing"
+            say_once(logger, f"{told}; compare what `within` lists with the ids and titles of its passages")
         return np.array(sorted(positions), np.int64)
 
     def _with_hash(self, name: str, text: str) -> Iterator[int]:

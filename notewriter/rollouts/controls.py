@@ -88,8 +88,9 @@ def _by_overlap(question: Question, passages: Sequence[Passage]) -> list[str]:
 def hard_negative(question: Question, passages: Sequence[Passage], words: int | None, number: int = 0) -> str:
     """The mistakes of `overlap`: its best sentences without a supporting fact, as many as there are facts at hand.
 
-    With `number` 1 it has the next best, and so on. Each passage has a line, as in the gold evidence's note, so that
-    the form does not tell the two apart. Up to `words` it goes on with first sentences without a fact, as that does.
+    With `number` 1 the note has the next best sentences, and so on. Each passage has a line, as in the gold evidence's
+    note, so that the form does not tell the two apart. Like that note, it is filled up to `words` with first sentences,
+    but with those without a fact.
     """
     facts = facts_among(question, passages)
 
@@ -170,7 +171,7 @@ REGRESSION = "regression"
 """The control that is fitted (`notewriter fit-control`): sentences ranked by features that can be counted."""
 
 REPLAY = "replay"
-"""The control that is no rule: it gives the notes of a finished run again, for another reader."""
+"""The control that is no rule: it repeats the notes of a finished run, for another reader."""
 
 Replies = Mapping[tuple[str, str], Sequence[str]]
 """The texts of a finished run, in order: (question id, stage) -> texts."""
@@ -215,7 +216,7 @@ class Replay(Control):
         """The reply of the run's model there; its last one if it has fewer.
 
         Raises:
-            RequestRefused: it said nothing there for this question, as after an error.
+            RequestRefused: the run has no reply at this stage to this question, for example after an error.
             UserError: it has no such stage.
         """
         assert isinstance(self.words, Mapping)
@@ -244,7 +245,10 @@ def _control(place: str, settings: ControlSettings) -> Control:
     write: Write
     if settings.control == REGRESSION:
         if not settings.weights:
-            raise UserError(f"{place}: weights: {REGRESSION} needs the file that `notewriter fit-control` wrote")
+            raise UserError(
+                f"{place}: weights: the control {REGRESSION} needs a file of weights; give the one that `notewriter "
+                "fit-control` wrote"
+            )
         write = FITTED.read(Path(settings.weights)).write
     else:
         write = CONTROLS[settings.control].write

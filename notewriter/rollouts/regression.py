@@ -54,7 +54,7 @@ class Regression:
             UserError: it was fitted on the question, or its encoder cannot be loaded.
         """
         if question.id in self.questions:
-            raise UserError(f"regression: was fitted on question {question.id!r}; evaluate it on others")
+            raise UserError(f"regression: was fitted on question {question.id!r}; evaluate it on other questions")
         sentences, scores = self.ranked(question, passages)
         if self.margin is None:
             return first_words(" ".join(sentences), words)
@@ -186,7 +186,9 @@ def with_margin(regression: Regression, read: Iterable[tuple[Question, Sequence[
     found = []
     for question, passages in read:
         if question.id in regression.questions:
-            raise UserError(f"choose_on: the regression is fitted on question {question.id!r}; give runs over others")
+            raise UserError(
+                f"choose_on: the regression is fitted on question {question.id!r}; give runs over other questions"
+            )
         sentences, scores = regression.ranked(question, passages)
         is_evidence = _evidence(question, sentences)
         if count := sum(is_evidence):

@@ -38,10 +38,10 @@ class DryRunArguments:
 
     dry_run: bool = option(
         False,
-        "render the prompts of a sample of questions, print calls, tokens, time and money of the run, "
-        "and exit; an upper bound in that loops run to their limits and quotas end nothing early",
+        "render the prompts of a sample of questions, print calls, tokens, time and money of the run, and exit. The "
+        "figures are an upper bound: loops run to their limits, and quotas end nothing early",
     )
-    dry_run_questions: Annotated[int, Interval(ge=1)] = option(20, "questions in the sample")
+    dry_run_questions: Annotated[int, Interval(ge=1)] = option(20, "number of questions in the sample")
     reply_share: Annotated[float, Interval(gt=0, le=1)] = option(
         0.5, "expected length of replies as a fraction of max_tokens"
     )
@@ -51,7 +51,7 @@ class DryRunArguments:
         f"{TOKENS_A_WORD} tokens per word without one",
     )
     tokens_per_second: Annotated[float, Interval(gt=0)] | None = option(
-        None, "completion tokens per second of the server, to estimate hours"
+        None, "completion tokens that the server writes per second, to estimate hours"
     )
 
 

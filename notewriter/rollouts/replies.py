@@ -90,7 +90,7 @@ def tell_of_replies(replies: Replies, place: Path) -> None:
 
 
 def in_words(cut: dict[str, CutReplies]) -> str:
-    """`deepnote/answer 2 of 40, deepnote/init_note 1 of 40`; of stages without a cut reply nothing."""
+    """The counts in words: `deepnote/answer 2 of 40, deepnote/init_note 1 of 40`, for stages with cut replies alone."""
     return ", ".join(f"{stage} {each['cut']} of {each['replies']}" for stage, each in cut.items() if each["cut"])
 
 
@@ -98,8 +98,8 @@ def _of_context(cut: dict[str, CutReplies]) -> str:
     """The remedy for replies without room in the context."""
     count = sum(each["at_context_end"] for each in cut.values())
     return (
-        f"; {count} of them before it, at the end of the model's context: give it a longer one (max_model_len of "
-        "serve_options), or shorter prompts (top_k)"
+        f"; {count} of them were cut before this limit, at the end of the model's context: give the model a longer "
+        "context (max_model_len of serve_options), or shorter prompts (top_k)"
         if count
         else ""
     )

@@ -85,7 +85,8 @@ async def for_each_question(
             unit="question",
             mininterval=interval,
             maxinterval=max(interval, 10.0),
-            # A moving average would long remember that those in flight before finish at once, from the cache.
+            # No moving average: after a resumption the first questions finish at once, from the cache, which would
+            # distort it.
             smoothing=0,
         ) as bar:
 

@@ -13,7 +13,7 @@ LoRA, one GPU:
 In a clone `accelerate launch training/train_dpo.py` does the same, with the files of configs/accelerate.
 
 Every key of the YAML is also an option, which wins: `--learning_rate 1e-6 --max_length 4096`. An interrupted run
-resumes from its last checkpoint when the same command is given again; a finished run prints that it is.
+resumes from its last checkpoint when the same command is given again; a finished run prints that it is finished.
 """
 
 import sys

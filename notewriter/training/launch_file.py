@@ -1,9 +1,9 @@
 """The launch file of accelerate: its keys that change the training or the saved model, and the treatment of each.
 
-The file itself is checked where processes are started (`check_file`). accelerate hands its keys to them as environment
-variables, so that files of `accelerate config`, options of `accelerate launch` and our own profiles are one there
-(`settle`). A value that a run cannot be right with is set, with a line in the log, or refused before anything is
-loaded. docs/clusters.md has a table of the keys.
+The file itself is checked where processes are started (`check_file`). accelerate passes its keys to the processes as
+environment variables, whether they come from a file of `accelerate config`, options of `accelerate launch` or one of
+our profiles (`settle`). A value with which training would go wrong is corrected, with a line in the log, or refused
+before anything is loaded. docs/clusters.md has a table of the keys.
 """
 
 import copy
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 PLACE = "the file that accelerate launches with"
 
 SECTIONS = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
-"""Sections of a launch file whose keys may be written without the beginning of their options of `accelerate launch`."""
+"""Sections of a launch file -> the prefix of their options of `accelerate launch`, which their keys may leave out."""
 
 OLDER = ("fp16", "dynamo_backend")
 """Keys at the top of a launch file that accelerate still translates."""
@@ -67,7 +67,7 @@ def _compiler(value: str) -> str:
 
 
 def _version(value: str) -> str:
-    return "" if value == "2" else "write 2, as the profile fsdp2 does; the older version was never tried"
+    return "" if value == "2" else "write 2, as the profile fsdp2 does; version 1 is untested"
 
 
 def _of(settings: Settings, section: str) -> Settings:
@@ -90,11 +90,11 @@ def _faults(settings: Settings) -> Iterator[str]:
         yield f"distributed_type: {kind} cannot be trained with; write MULTI_GPU, FSDP or DEEPSPEED"
     if kind == "NO" and str(settings.get("num_processes") or 1) != "1":
         yield (
-            f"num_processes: {settings['num_processes']}, of which distributed_type: NO starts one; write MULTI_GPU, "
+            f"num_processes: {settings['num_processes']}, but distributed_type: NO starts only one; write MULTI_GPU, "
             "or num_processes: 1"
         )
     if kind == "FSDP" and settings.get("use_cpu"):
-        yield "use_cpu: true, with which FSDP divides nothing; write distributed_type: MULTI_GPU"
+        yield "use_cpu: true: on a CPU FSDP divides nothing; write distributed_type: MULTI_GPU"
     of_fsdp = _of(settings, "fsdp_config")
     version = str(of_fsdp.get("fsdp_version") or of_fsdp.get("version") or "1")
     if kind == "FSDP" and (remedy := _version(version)):
@@ -102,12 +102,12 @@ def _faults(settings: Settings) -> Iterator[str]:
     of_deepspeed = _of(settings, "deepspeed_config")
     for key in ("offload_optimizer_device", "offload_param_device"):
         if of_deepspeed.get(key) == "nvme":
-            yield f"{key}: nvme, whose path accelerate does not pass on; name a deepspeed_config_file that has both"
+            yield f"{key}: nvme needs a path, which accelerate does not pass on; set both in a deepspeed_config_file"
     if name := of_deepspeed.get("deepspeed_config_file"):
         beside = [key for key in IN_DEEPSPEEDS_FILE if key in of_deepspeed]
         beside += ["mixed_precision"] if settings.get("mixed_precision") is not None else []
         for key in beside:
-            yield f"{key}: cannot stand beside deepspeed_config_file; leave it out, and say it in {name}"
+            yield f"{key}: cannot be given with deepspeed_config_file; leave it out, and set it in {name}"
         try:
             found = json.loads(Path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ REFUSED: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "FSDP_VERSION": ("fsdp_version", _version),
     "FSDP_ACTIVATION_CHECKPOINTING": (
         "fsdp_activation_checkpointing",
-        _is_on("write false; the training's gradient_checkpointing does it"),
+        _is_on("write false, and give the training option gradient_checkpointing instead"),
     ),
 }
 """accelerate's environment variables -> the key, and the remedy for a value that cannot be trained with, or empty."""
@@ -160,7 +160,7 @@ def check_file(file: Path) -> None:
 def forget_others() -> None:
     """Remove the variables of an earlier launch, or of a shell, on how processes share the work."""
     for name in [name for name in os.environ if name.startswith(LEFT_OVER)]:
-        logger.warning("%s=%s in the environment is not read; the launch file says it", name, os.environ.pop(name))
+        logger.warning("%s=%s in the environment is not read; the launch file decides", name, os.environ.pop(name))
 
 
 def settle() -> None:
@@ -205,10 +205,10 @@ def settle_deepspeed(training: "TrainingArguments") -> None:
         config.setdefault(key, "auto")
     for section in ("optimizer", "scheduler"):
         if config.pop(section, None):
-            _say(f"{section} of DeepSpeed's file is not read; the training's own options are")
+            _say(f"{section} of DeepSpeed's file is not read; the options of training apply")
     matched = HfTrainerDeepSpeedConfig(copy.deepcopy(config))
     matched.trainer_config_process(training)
-    # Making it has put it in the plugin's place, by which models are loaded in parts.
+    # The line above has replaced the plugin's global reference, by which models are loaded in parts.
     training.deepspeed_plugin.set_deepspeed_weakref()
     if matched.mismatches:
         # Such as "- ds gradient_clipping=0.5 vs hf max_grad_norm=1.0".

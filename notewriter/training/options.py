@@ -19,21 +19,21 @@ from notewriter.models.processor import number_format
 from notewriter.training import launch_file
 from notewriter.training.profiles import forwards
 from notewriter.training.run.losses import check_losses, check_read
-from notewriter.training.sharing.sampler import BY_PROMPT
+from notewriter.training.sampler import BY_PROMPT
 
 logger = logging.getLogger(__name__)
 
 PACKABLE = ("sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
-"""Attention that keeps packed conversations apart: FlashAttention by their lengths, the others by a mask."""
+"""Attention that keeps packed conversations apart: FlashAttention implementations by lengths, the others by a mask."""
 
 HUB_ATTENTION = re.compile(r"kernels-community/(vllm-)?flash-attn\d?(@[\w.-]+)?")
-"""FlashAttention from the Hub, built for the installed PyTorch, keeps them apart as the installed one does."""
+"""FlashAttention from the Hub, built for the installed PyTorch; it keeps packed conversations apart too."""
 
 ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
-"""Kinds of layers that keep nothing of a token but what attention to it reads."""
+"""Kinds of layers that carry information from token to token by attention alone."""
 
 KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
-"""Modules whose recurrent layers begin anew with each conversation of a row, and the packages that have them."""
+"""Modules whose recurrent layers reset at each conversation of a packed row -> the packages that provide them."""
 
 BITSANDBYTES = re.compile(r"(paged_)?(adamw|lion|ademamix)(_bnb)?_(8|32)bit|(paged_)?ademamix|rmsprop_bnb(_(8|32)bit)?")
 """Names of the optimizers of bitsandbytes."""
@@ -80,18 +80,19 @@ class SharedArguments:
     mix: dict[str, Annotated[float, Interval(gt=0)]] = field(
         default_factory=dict,
         metadata={
-            "help": "Other data to mix in, such as pairs of earlier rounds: file, folder or name -> rows of it per row "
-            'of the data, drawn with the seed: {"runs/round-1/pairs": 0.25}. Evaluation leaves it out.'
+            "help": "Other data to mix into the training split, such as pairs of earlier rounds: file, folder or "
+            'dataset name -> number of its rows per row of the data, such as {"runs/round-1/pairs": 0.25}. '
+            "Rows are drawn with the seed; dev is not mixed."
         },
     )
     peak_tflops: Annotated[float, Interval(gt=0)] | None = option(
-        None, "The peak of a GPU in bfloat16, for MFU in the log; known for common GPUs.", effect=False
+        None, "Peak bfloat16 TFLOPS of one GPU, for the MFU in the log; needed only for uncommon GPUs.", effect=False
     )
 
 
 @dataclass(kw_only=True)
 class PairArguments(SharedArguments):
-    """The options of KTO, and some of DPO's, beside TRL's configurations."""
+    """The options that DPO and KTO share, beside TRL's configurations; KTO has no others."""
 
     pairs: str = field(
         metadata={
@@ -102,13 +103,13 @@ class PairArguments(SharedArguments):
     )
     min_margin: float | None = option(
         None,
-        "Train without pairs whose scores differ by less, in the judge's unit (an F1 for outcome); pairs "
-        "without scores stay, and so does all of dev.",
+        "Leave out training pairs whose two scores differ by less than this, in the judge's unit (F1 for outcome). "
+        "Pairs without scores are kept, and so is all of dev.",
     )
     train_end_of_turn: bool = option(
         True,
-        "false leaves the token that ends the turn out of the loss, on both sides and in dev: a pair "
-        "then teaches what to write, and not when to stop.",
+        "Whether the loss includes the end-of-turn token. false leaves it out on both sides and in dev: a pair then "
+        "teaches what to write, and not when to stop.",
     )
 
 
@@ -160,7 +161,7 @@ else:
 
 @dataclass
 class BatchConfiguration(_TrainingArguments):
-    """For a TRL configuration: a batch size that does not depend on the number of processes, and a number format.
+    """A mixin for TRL's configurations: a batch size independent of the number of processes, and a number format.
 
     Unless the user chooses otherwise, forward and backward run in bfloat16 on a CUDA device and on a CPU that have
     units for it.
@@ -169,34 +170,36 @@ class BatchConfiguration(_TrainingArguments):
     total_batch_size: int | None = option(
         None,
         "Rows of one optimizer step over all processes; gradient_accumulation_steps follows from it. One "
-        "configuration then means the same training on one GPU and on eight. Two losses differ: KTO's divergence "
-        "is of the rows that all processes score at once, and aot sorts those of one process.",
+        "configuration then means the same training on one GPU and on eight. Two losses still depend on the number of "
+        "processes: KTO estimates its divergence over the rows that all processes score at once, and aot sorts the "
+        "pairs of one process.",
     )
     keep_weights: bool = option(
         False,
-        "Keep only the weights of every checkpoint but the newest, in the type of the base model's: a "
-        "sixth of its size, enough to evaluate it (`notewriter evaluate --checkpoints`). The newest is whole, to "
-        "resume from. Leave out save_total_limit, which removes whole checkpoints.",
+        "Reduce every checkpoint but the newest to its weights, stored in the base model's type: a sixth of the size, "
+        "and enough to evaluate it (`notewriter evaluate --checkpoints`). The newest stays whole, to resume from. "
+        "Leave out save_total_limit, which removes whole checkpoints.",
         effect=False,
     )
 
     gradient_checkpointing: _Recomputed = field(
         default=True,
         metadata={
-            "help": "Recompute layers in the backward pass instead of keeping their insides: all (true), none (false), "
-            "or as many as the GPU's free memory forces (auto). Loss and gradients are the same.",
+            "help": "Recompute layers in the backward pass instead of keeping their activations: all (true), none "
+            "(false), or only as many as the GPU's free memory requires (auto). Loss and gradients are the same.",
             "effect": False,
         },
     )
     memory_share: Annotated[float, Interval(gt=0, le=1)] = option(
         0.9,
-        "With gradient_checkpointing auto: the share of the GPU's free memory below which the estimated peak stays.",
+        "With gradient_checkpointing auto: the share of the GPU's free memory that the estimated peak may use.",
         effect=False,
     )
 
     logging_nan_inf_filter: bool = option(
         False,
-        "Show the loss of the steps before in place of one that is not finite; a run ends at such a step.",
+        "Log the mean loss of earlier steps in place of one that is not finite. The run ends at such a step in either "
+        "case.",
         effect=False,
     )
 
@@ -221,7 +224,7 @@ class BatchConfiguration(_TrainingArguments):
         if self.world_size != processes:
             raise UserError(
                 f"{processes} processes were started but do not train together; start them with `notewriter train` "
-                "and --accelerate ddp or another of its profiles"
+                "and --accelerate ddp or another profile"
             )
 
     def _choose_format(self, deepspeed: bool) -> None:
@@ -232,13 +235,15 @@ class BatchConfiguration(_TrainingArguments):
         os.environ["ACCELERATE_MIXED_PRECISION"] = format_of(self)
 
     def accumulate(self, processes: int) -> None:
-        """Accumulate as many forwards of so many processes as `total_batch_size` has.
+        """Set `gradient_accumulation_steps` so that this number of processes makes up `total_batch_size`.
 
         Raises:
-            UserError: that is not a whole number of them.
+            UserError: `total_batch_size` is not a multiple of the rows of their forwards.
         """
         if self.per_device_train_batch_size < 1:
-            raise UserError(f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1")
+            raise UserError(
+                f"per_device_train_batch_size: {self.per_device_train_batch_size} is below 1; give 1 or more"
+            )
         if self.total_batch_size is not None:
             self.gradient_accumulation_steps = forwards(
                 self.total_batch_size, processes, self.per_device_train_batch_size
@@ -257,8 +262,8 @@ class BatchConfiguration(_TrainingArguments):
             )
         if optimizer_of(self).startswith("schedule_free"):
             raise UserError(
-                f"optim: {optimizer_of(self)} trains the average of its steps, which transformers saves only right "
-                "after an evaluation, and else the weights of the last step; give another, such as adamw_torch"
+                f"optim: {optimizer_of(self)} trains averaged weights, which transformers saves only right after an "
+                "evaluation; otherwise it saves those of the last step. Give another optimizer, such as adamw_torch"
             )
 
     def _check_loading(self) -> None:
@@ -279,14 +284,14 @@ class DPOConfiguration(BatchConfiguration, DPOConfig):
 
     train_sampling_strategy: str = option(
         "random",
-        "The order of pairs: 'random', 'sequential' (that of the files), 'prompts' (prompts at random, "
-        "the pairs of one after each other, for prefix_sharing), 'group_by_length' or 'batch_rebalance'.",
+        "The order of pairs: 'random', 'sequential' (as in the files), 'prompts' (prompts in random order, the pairs "
+        "of each prompt together, for prefix_sharing), 'group_by_length' or 'batch_rebalance'.",
         choices=["random", "sequential", BY_PROMPT, "group_by_length", "batch_rebalance"],
     )
     simpo_gamma: float = option(
         0.5,
-        "With loss_type simpo: the margin by which beta times the mean log-probability of chosen's "
-        "tokens is to exceed that of rejected's.",
+        "With loss_type simpo: the target margin, by which beta times the mean token log-probability of chosen should "
+        "exceed that of rejected.",
     )
 
     def __post_init__(self) -> None:
@@ -308,13 +313,13 @@ class KTOConfiguration(BatchConfiguration, KTOConfig):
         check_read(self, ("ref_model_mixup_alpha", "ref_model_sync_steps"))
         if self.precompute_ref_log_probs:
             raise UserError(
-                "precompute_ref_log_probs: TRL's store does not distinguish weights under ZeRO-3, and ours is for "
-                "pairs; leave it out: KTO scores with its reference in every step"
+                "precompute_ref_log_probs: is not possible with KTO: TRL's cache does not distinguish weights under "
+                "ZeRO-3, and ours is for pairs; leave it out, and the reference scores in every step"
             )
         if self.loss_type == "kto" and self.train_sampling_strategy != "sequential":
             raise UserError(
-                "train_sampling_strategy: KTO estimates a divergence from the rows of a batch, in an order that is "
-                "drawn once with the seed; leave it out"
+                "train_sampling_strategy: KTO estimates its divergence within batches, whose order is drawn once with "
+                "the seed; leave it out"
             )
         if self.loss_type == "kto" and self.per_device_train_batch_size < 2:
             raise UserError(
@@ -331,17 +336,18 @@ class SFTConfiguration(BatchConfiguration, SFTConfig):
         for name in DECIDED:
             if getattr(self, name):
                 raise UserError(
-                    f"{name}: has no place here; the assistant's turns are trained, under the chat template of the "
-                    "model's folder (chat_template.jinja there changes it)"
+                    f"{name}: cannot be set, since the assistant's turns are trained under the chat template of the "
+                    "model's folder; leave it out (to change the template, edit chat_template.jinja there)"
                 )
         if self.packing and (self.packing_strategy != "bfd" or self.max_length is None):
             raise UserError(
-                "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and a max_length"
+                "packing: needs packing_strategy bfd, which keeps conversations whole and apart, and max_length; give "
+                "both"
             )
         if self.padding_free and not self.packing and self.max_length is not None:
             raise UserError(
                 "padding_free: TRL allows it without packing only where max_length is not set; give --packing true, "
-                "which is without padding too"
+                "which avoids padding too"
             )
         super().__post_init__()
 
@@ -378,7 +384,7 @@ MARKS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 for _kind in (DPOConfiguration, KTOConfiguration, SFTConfiguration):
     for _names, _metadata in MARKS:
         marked(_kind, _names, **_metadata)
-# Of so many rows KTO estimates its divergence.
+# KTO estimates its divergence from this number of rows.
 marked(KTOConfiguration, ("per_device_train_batch_size",), effect=True)
 
 
@@ -418,7 +424,7 @@ def check_apart(network: PreTrainedModel) -> None:
     """Refuse to pack for a model in which a conversation would read the one before it in its row.
 
     Raises:
-        UserError: it does not go by the positions that begin anew with each conversation.
+        UserError: the model ignores position ids that restart with each conversation.
     """
     config = network.config.get_text_config()
     others = {*(getattr(config, "layer_types", None) or ())} - ATTENTION_LAYERS
@@ -428,7 +434,7 @@ def check_apart(network: PreTrainedModel) -> None:
     elif config.model_type == "gpt_oss" and config._attn_implementation == "eager":
         reason = "does not tell eager attention where a conversation begins"
     elif (others or network._is_stateful) and not all(map(importlib.util.find_spec, KERNELS)):
-        reason = f"has recurrent layers, which need {' and '.join(KERNELS.values())} for it"
+        reason = f"has recurrent layers, which keep conversations apart only with {' and '.join(KERNELS.values())}"
     if reason:
         raise UserError(
             f"packing: {config.model_type} {reason}, so that each packed conversation would read the one before it; "
@@ -459,10 +465,10 @@ def optimizer_of(training: TrainingArguments) -> str:
 
 
 def check_needs(training: Configuration, model: ModelConfig) -> None:
-    """Check that the packages and the GPU are there that some options need, and that no quantized weight is trained.
+    """Check that the packages and the GPU that some options need are there, and that no quantized weight is trained.
 
     Raises:
-        UserError: one is missing, or weights are quantized without an adapter.
+        UserError: a package or the GPU is missing, or weights are quantized without an adapter.
     """
     quantized = next((option for option in ("load_in_4bit", "load_in_8bit") if getattr(model, option)), None)
     if quantized and not model.use_peft:
@@ -479,7 +485,10 @@ def check_needs(training: Configuration, model: ModelConfig) -> None:
             remedy = install("qlora") if package == "bitsandbytes" else f"run pip install {package}"
             raise UserError(f"{needing}: needs the package {package}; {remedy}")
     if training.activation_offloading and (training.use_cpu or not torch.accelerator.is_available()):
-        raise UserError("activation_offloading: moves activations from a GPU to memory, and here is none; leave it out")
+        raise UserError(
+            "activation_offloading: moves activations from a GPU to main memory, and this machine has no GPU; leave it "
+            "out"
+        )
 
 
 def check(arguments: SharedArguments, training: Configuration, model: ModelConfig) -> None:
@@ -491,8 +500,8 @@ def check(arguments: SharedArguments, training: Configuration, model: ModelConfi
     check_devices(training)
     if model.lora_modules_to_save and model.dtype in {"bfloat16", "float16"}:
         logger.warning(
-            "lora_modules_to_save: %s are trained in %s, in which small steps are lost; give --dtype float32, and the "
-            "trained model is stored in the base's type all the same",
+            "lora_modules_to_save: %s are trained in %s, in which small steps are lost; give --dtype float32 (the "
+            "trained model is still stored in the base model's type)",
             ", ".join(model.lora_modules_to_save),
             model.dtype,
         )

@@ -1,7 +1,7 @@
 """Checks of what training overrides in other libraries, which may change with any of their releases.
 
-They are made once at the start, before an import fails, or a method that nobody calls any longer changes what is
-trained.
+They are made once at the start, before an import fails, or an override that is no longer called silently changes the
+training.
 """
 
 from importlib import import_module
@@ -27,10 +27,10 @@ def start(module: str, argv: list[str]) -> None:
 
 
 def check_versions() -> None:
-    """Check that the installed releases are those that training was written for.
+    """Check that the installed releases of `OVERRIDDEN` are those that training was written for.
 
     Raises:
-        UserError: one is another, or missing; names the remedy.
+        UserError: a package is missing or has another release; names the remedy.
     """
     needed = [Requirement(each) for each in requires("notewriter") or ()]
     for requirement in needed:
@@ -48,10 +48,10 @@ def check_versions() -> None:
 
 
 def check_methods(trainer: type[Any]) -> None:
-    """Check that every private method that a trainer of ours overrides is one of the libraries' trainer.
+    """Check that every private method that our trainer overrides exists in the library's trainer.
 
     Raises:
-        UserError: one is not: the library would no longer call it.
+        UserError: one does not exist there, so that the library would no longer call it.
     """
     kinds = trainer.__mro__
     ours = [kind for kind in kinds if kind.__module__.startswith("notewriter.")]

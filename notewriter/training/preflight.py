@@ -38,8 +38,8 @@ from notewriter.training.options import (
     SFTConfiguration,
     check_packing,
 )
+from notewriter.training.sampler import BY_PROMPT
 from notewriter.training.sharing import prefix_sharing
-from notewriter.training.sharing.sampler import BY_PROMPT
 from notewriter.training.training import METHODS
 
 
@@ -48,15 +48,15 @@ class PreflightArguments(cost_model.MachineArguments):
     """The options of `notewriter preflight` beside those of the training script."""
 
     method: str | None = option(
-        None, "dpo, kto or sft, whose options --help lists; default: sft with data, and dpo otherwise"
+        None, "dpo, kto or sft; --help lists the options of this method; default: sft with --data, and dpo otherwise"
     )
 
-    show: Annotated[int, Interval(ge=0)] = option(1, "rows of each stage to show")
+    show: Annotated[int, Interval(ge=0)] = option(1, "number of rows of each stage to show")
     rows: Annotated[int, Interval(ge=1, le=10**12)] | None = option(
-        None, "without data: only estimate for so many rows of prompt_tokens and completion_tokens"
+        None, "only estimate, without data: number of rows, each of prompt_tokens and completion_tokens"
     )
-    prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(2000, "tokens of each prompt, for rows")
-    completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(120, "tokens of each completion, for rows")
+    prompt_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(2000, "with rows: tokens of each prompt")
+    completion_tokens: Annotated[int, Interval(ge=1, le=10**9)] = option(120, "with rows: tokens of each completion")
 
 
 def main(argv: list[str]) -> None:
@@ -64,8 +64,8 @@ def main(argv: list[str]) -> None:
     given = config.given(argv)
     if given.keys().isdisjoint({"pairs", "data", "help"}) and "-h" not in argv:
         raise UserError(
-            "--pairs and --data are missing; give --pairs the folder of preference pairs that DPO is to train on, or "
-            "--data that of conversations for SFT"
+            "--pairs and --data are missing; give --pairs a folder of preference pairs for DPO, or --data a folder of "
+            "conversations for SFT"
         )
     method = given.get("method") or ("sft" if "data" in given else "dpo")
     machine, arguments, training, model = config.parse(
@@ -142,7 +142,7 @@ def check_sharing(model: ModelConfig) -> None:
 
 
 def trained_apart(sizes: list[tuple[int, ...]], training: Configuration) -> list[tuple[int, ...]]:
-    """The rows of a run: in KTO each side of a pair is one of its own."""
+    """The rows of a run: KTO trains on each side of a pair as a row of its own."""
     if not isinstance(training, KTOConfiguration):
         return sizes
     return [(prompt, completion) for prompt, *completions in sizes for completion in completions if completion]

@@ -95,9 +95,12 @@ def _parser() -> argparse.ArgumentParser:
         "default cpu, single or ddp, whichever this machine is",
     )
     parser.add_argument(
-        "--num_processes", type=int, metavar="N", help="by default a process for each GPU, or what your own file says"
+        "--num_processes",
+        type=int,
+        metavar="N",
+        help="number of processes; default: one for each GPU, or the number in your own file",
     )
-    parser.add_argument("--log_dir", metavar="FOLDER", help="where each process writes its log")
+    parser.add_argument("--log_dir", metavar="FOLDER", help="the folder in which each process writes its log")
     for name, text in SEVERAL_MACHINES.items():
         kind = str if name.endswith("ip") else int
         parser.add_argument(f"--{name}", type=kind, metavar=name.rpartition("_")[2].upper(), help=text)

@@ -35,9 +35,9 @@ METHODS: dict[str, tuple[str, Callable[..., tuple[dict[str, Dataset], dict[str, 
 
 @contextlib.contextmanager
 def _noted() -> Iterator[None]:
-    """An error is noted in the file that torchrun has named, if any, before other ranks can notice it.
+    """Record an error in the error file that torchrun names, if any, before other ranks can notice the failure.
 
-    Its time tells which rank failed first (`launcher.show_first_failure`).
+    The time in this file tells which rank failed first (`launcher.show_first_failure`).
     """
     try:
         yield

@@ -144,7 +144,7 @@ def test_conversations_can_be_browsed(write, tmp_path):
     [
         ({"gold_stages": []}, "gold_stages: is empty"),
         ({"gold_stages": ["rearag/step"]}, "unknown stage with gold evidence 'rearag/step'"),
-        ({"gold_stages": ["replug/answer"]}, "gold_stages: replug/answer: is read with its log-probabilities alone"),
+        ({"gold_stages": ["replug/answer"]}, "gold_stages: replug/answer: is read through its log-probabilities"),
         ({"method_options": {"resp": {}}}, "'resp' is not the method of any stage"),
         ({"top_k_range": [4, 3]}, "top_k_range"),
         ({"extractive_stages": ["deepnote/answer"]}, "unknown extractive stage 'deepnote/answer'"),

@@ -105,7 +105,7 @@ def test_the_same_seed_makes_the_same_questions_which_are_read_as_a_benchmark(tm
 def test_a_corpus_that_is_too_small_says_how_many_questions_it_gives(tmp_path, text):
     path = tmp_path / "corpus.jsonl"
     jsonl.write(path, [{"id": "1", "title": "Osk", "text": text}])
-    with pytest.raises(UserError, match="gives 0 questions of this kind; lower --questions"):
+    with pytest.raises(UserError, match="yields only 0 questions; lower --questions"):
         cloze.main(["--path", str(path), "--output", str(tmp_path / "questions.jsonl"), "--questions", "2"])
     with pytest.raises(UserError, match="would replace the corpus"):
         cloze.main(["--path", str(path), "--output", str(path)])
@@ -140,7 +140,10 @@ def test_made_questions_come_with_a_warning(tmp_path, capsys):
     jsonl.write(tmp_path / "corpus.jsonl", [{"id": each.id, "title": each.title, "text": each.text} for each in MANUAL])
     output = str(tmp_path / "questions.jsonl")
     cloze.main(["--path", str(tmp_path / "corpus.jsonl"), "--output", output, "--questions", "5"])
-    assert "5 questions; they have words of their evidence, so that scores on them flatter" in capsys.readouterr().out
+    assert (
+        "5 questions; they share words with their evidence, so that scores on them are too high"
+        in capsys.readouterr().out
+    )
 
 
 def test_no_questions_are_an_empty_file_without_a_warning(tmp_path, capsys):

@@ -185,7 +185,7 @@ def test_what_cannot_be_measured_is_one_line(tmp_path, labelled, pairs):
     with pytest.raises(UserError, match="choose another output_dir"):
         run(tmp_path, "--output_dir", pairs)
     write(pairs, [pair(number, chosen="other") for number in range(8)])
-    with pytest.raises(UserError, match="no label is of these pairs"):
+    with pytest.raises(UserError, match="no label belongs to these pairs"):
         run(tmp_path)
     path = tmp_path / "labels" / "ana.jsonl"
     write(pairs, [pair(number) for number in range(8)])

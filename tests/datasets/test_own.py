@@ -35,6 +35,6 @@ def test_keys_that_are_not_read_are_named_once(tmp_path, caplog):
     for _ in range(2):
         load_questions("jsonl", path)
     assert [line.partition(": ")[2] for line in caplog.messages] == [
-        "the key 'supporting_fact' of questions is not read (put it under metadata); did you mean supporting_facts?",
-        "the key 'year' of questions is not read (put it under metadata)",
+        "the key 'supporting_fact' of questions is not read; did you mean 'supporting_facts'?",
+        "the key 'year' of questions is not read; put it under metadata to keep it",
     ]

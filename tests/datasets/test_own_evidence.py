@@ -134,5 +134,5 @@ def test_a_character_of_chinese_is_a_word(tmp_path, capsys):
 
 def test_one_of_number_and_share_is_given(corpus, capsys):
     for options in (("--seed", "1"), ("--dev", "1", "--dev_share", "0.5")):
-        with pytest.raises(UserError, match="give --dev, how many questions to hold out, or --dev_share"):
+        with pytest.raises(UserError, match="give --dev, the number of questions to hold out, or --dev_share"):
             split(corpus, capsys, [question("q1", "It is red."), question("q2", "It is made of brass.")], *options)

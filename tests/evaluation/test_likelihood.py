@@ -91,5 +91,5 @@ def test_a_question_that_the_reader_refuses_is_left_out_for_all_writers(tmp_path
         given = ModelArguments(base_url=endpoint.base_url, model="fake", cache=str(tmp_path / "cache.sqlite"))
         assert note_gains(NOTES, [WHO, WHEN], given, tmp_path) == {"ours": {"q2": 0.0}, "lead": {}}
         assert "1 questions left out" in caplog.text
-        with pytest.raises(UserError, match=r"scores no answer \(.*maximum context length"):
+        with pytest.raises(UserError, match=r"returns no log-probabilities of answers \(.*maximum context length"):
             note_gains(NOTES, [WHO], given, tmp_path)

@@ -133,7 +133,7 @@ def test_answers_of_any_origin_are_scored_by_a_benchmark(tmp_path):
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({"q": "A", "5ab": "Rome", "5aa": "Oslo"}, "answers: 2 of 3 are of none of the questions, such as '5aa'"),
+        ({"q": "A", "5ab": "Rome", "5aa": "Oslo"}, "answers: 2 of 3 belong to none of the questions, such as '5aa'"),
         ({7: "A"}, "answers.*must be str, not 7"),
         ({"q": None}, "answers.*must be str, not None"),
     ],

@@ -153,6 +153,26 @@ def test_several_files_are_included_in_their_order_and_through_each_other(read):
     assert [run.title for run in pipeline.runs] == ["first", "second", "third"]
 
 
+def test_a_file_that_several_include_counts_once_so_that_what_one_of_them_changes_stays_changed(read):
+    files = {
+        "base": "variables: {model: theirs}\nruns: [{title: base, command: 'make {{ model }} {{ data }}'}]",
+        "first": "include: base.yaml\nvariables: {model: mine}",
+        "second": "include: base.yaml\nvariables: {data: mine too}",
+    }
+    pipeline = read("include: [first.yaml, second.yaml]\noutput_dir: x\n", **files)
+    assert argvs(pipeline) == [["make", "mine", "mine", "too"]]
+
+
+def test_a_variable_that_would_change_nothing_in_an_included_file_is_told(read, caplog):
+    own = "include: common.yaml\noutput_dir: runs/x\nvariables: {dat: mine}\n"
+    read(own, common=COMMON)
+    assert "pipeline.yaml:3: variables: nothing uses 'dat'; did you mean 'data'?" in caplog.text
+    caplog.clear()
+    # One that its own texts use is none of these.
+    own = own.replace("output_dir: runs/x", "output_dir: 'runs/{{ dat }}'")
+    assert read(own, common=COMMON).output_dir == "runs/mine" and not caplog.text
+
+
 def test_an_included_file_may_be_a_recipe(read):
     """As in a copy of a pipeline file elsewhere."""
     assert read("include: pipelines/rounds\noutput_dir: runs/x\n").runs[0].title == "the start on dev"
@@ -184,6 +204,11 @@ TITLE = "{{ a }}.{{ b }}.{{ c }}"
         ("each: [{a: 1}]\n    title: a", r"runs\[0\]: each must be"),
         ("each: {a: {b: 1}}\n    title: a", r"runs\[0\]: each"),
         ("each: {a: [1]}\n    runs: b", r"runs\[0\]: runs must be"),
+        # The file's own folder would be used in its place.
+        (
+            "title: '{{ a }}'\n    command: b {{ data }}\n    each: {a: {x: {data: c}, y: {date: d}}}",
+            r"runs\[0\]: each: nothing uses 'date'; did you mean 'data'\?",
+        ),
         (
             "each: {a: [1]}\n    title: b\n    runs: [{title: a, command: b}]",
             r"unknown key 'title' beside each and runs",
@@ -193,4 +218,4 @@ TITLE = "{{ a }}.{{ b }}.{{ c }}"
 )
 def test_what_is_wrong_with_a_repetition_is_named_with_its_place(read, entry, message):
     with pytest.raises(UserError, match=message):
-        read(f"output_dir: runs/x\nruns:\n  - {entry}\n")
+        read(f"output_dir: runs/x\nvariables: {{data: e}}\nruns:\n  - {entry}\n")

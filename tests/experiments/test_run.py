@@ -50,6 +50,13 @@ def test_variables_may_stand_for_several_words_and_folders_only_for_one(read):
     assert pipeline.runs[1].argv() == [*words, "--output_dir", "my runs/x $y/pairs"]
 
 
+def test_folders_in_the_home_folder_may_be_named_as_in_a_shell(read, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/mira")
+    pipeline = read(RUNS.replace("runs/x", "~/runs"), None, {"data": "~/a b"})
+    assert pipeline.output_dir == "/home/mira/runs"
+    assert pipeline.runs[1].argv()[2:] == ["/home/mira/a b", "--output_dir", "/home/mira/runs/pairs"]
+
+
 def test_a_variable_can_have_another_value(read):
     assert read(RUNS, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
 
@@ -139,6 +146,22 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
     assert read(text).runs[0].argv()[2:-2] == [f"{tmp_path}/pipeline.yaml", "--output_dir", "runs/x"]
     given = read(text, "runs/my run", {"start": "models/b c"}).runs[0].argv()
     assert given[3:-2] == ["--output_dir", "runs/my run", "--set", "start=models/b c"]
+
+
+def test_runs_that_would_take_each_others_results_for_their_own_are_named(read):
+    grid = """
+        output_dir: runs/x
+        runs:
+          - title: train with {{ beta }}
+            each: {beta: [0.1, 0.3]}
+            command: notewriter train dpo --beta {{ beta }} --output_dir {{ output_dir }}/dpo
+        """
+    with pytest.raises(UserError, match=r"runs\[0\]: 'train with 0.3' writes runs/x/dpo/.*, which 'train with 0.1' wr"):
+        read(grid)
+    assert len(read(grid.replace("/dpo\n", "/dpo-{{ beta }}\n")).runs) == 2
+    # A page that is written again has no result.
+    again = "{command: notewriter report --runs a --output a.html, title: 'page {{ each }}', each: {each: [1, 2]}"
+    assert read(f"output_dir: x\nruns: [{again}, result: []}}]").runs[1].missing()
 
 
 @pytest.mark.parametrize(

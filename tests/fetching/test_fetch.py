@@ -283,7 +283,9 @@ def test_another_number_of_questions_is_refused_and_leaves_nothing(hub: Hub, fra
 def test_another_size_and_another_hash_are_refused(hub: Hub) -> None:
     for name in ("fanoutqa", "popqa"):
         hub.publish_release(release(name), {file.here: b"something else" for file in release(name).files})
-    with pytest.raises(UserError, match=r"fanout-final-dev.json: has 14 bytes, not 1,205,846: it is another version"):
+    with pytest.raises(
+        UserError, match=r"fanout-final-dev.json: has 14 bytes, not 1,205,846: this is not the published version"
+    ):
         fetch.main(["dataset", "fanoutqa"])
     with pytest.raises(
         UserError, match=rf"popQA.tsv: has {sha256(b'something else')[:12]} as SHA-256, not 9a5227f41bff"

@@ -1,5 +1,6 @@
 """Configuration files and command lines: what is accepted, and the errors for what is not."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,6 +37,26 @@ def test_every_kind_of_value_can_be_given_on_the_command_line():
     )
     options = {"max_step": 3, "deep": {"a": [True, None]}}
     assert arguments == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
+
+
+def test_a_path_in_the_home_folder_is_read_as_a_shell_reads_it(write, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/mira")
+    monkeypatch.setenv("HF_HOME", "/disk")
+    file = write("path: ~/runs\noptions: {notes: {serve: ~/m}, ~/a: 1}\nnames: [a~/b, ~/c]\nenv: {HF_HOME: ~/hub}\n")
+    options = {"notes": {"serve": "/home/mira/m"}, "/home/mira/a": 1}
+    assert parse("--config", file) == Arguments("/home/mira/runs", options=options, names=["a~/b", "/home/mira/c"])
+    assert os.environ["HF_HOME"] == "/home/mira/hub"
+    assert parse("--path=~/x").path == config.from_keywords([Arguments], {"path": "~/x"})[0].path == "/home/mira/x"
+
+
+@pytest.mark.parametrize("value", ["$SCRATCH/runs", "${SCRATCH}/runs", "${oc.env:SCRATCH}", "$SCRATCH"])
+def test_a_variable_of_the_environment_is_not_taken_for_the_name_of_a_folder(write, value):
+    told = "path begins with a variable of the environment, which is not filled in here; write its value"
+    with pytest.raises(UserError, match=r"run\.yaml:2: " + told):
+        parse("--config", write(f"top_k: 3\npath: {value}\n"))
+    with pytest.raises(UserError, match=told):
+        parse("--path", value)
+    assert parse("--path", "What costs $5/month?").path == "What costs $5/month?"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +147,9 @@ def test_the_resolved_configuration_can_be_given_again(tmp_path, write):
         ("path: x\nnames: [1]\n", r"run\.yaml:2: names\[0\] must be str, not 1"),
         ("path: x\noptions: [1]\n", r"run\.yaml:2: options must be dict\[str, Any\], not \[1\]"),
         ("path: x\norder: any\n", r"run\.yaml:2: order must be one of best, worst, None, not 'any'"),
-        ("path: x\ntop_k: many\n", r"argument --top_k.*: invalid int value: 'many'; see --help"),
-        ("path: x\noptions: many\n", r"argument --options: 'many' is not a JSON object; write it as"),
+        ("path: x\ntop_k: many\n", r"run\.yaml:2: top_k: invalid int value: 'many'; see --help"),
+        ("path: x\noptions: many\n", r"run\.yaml:2: options: 'many' is not a JSON object; write it as"),
+        ("path: x\nenv: A=1\n", r"run\.yaml:2: env must be dict.*, not 'A=1'"),
         ("top_k: 3\n", r"required: --path"),
         ("- path\n", r"run\.yaml: is not a mapping"),
         ("", r"run\.yaml: is not a mapping"),

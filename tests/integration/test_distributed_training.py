@@ -272,7 +272,7 @@ def test_a_signal_in_the_middle_of_a_step_loses_nothing(
             alone(folder, **ADAM)
     if accelerate == "zero3":
         fork(accelerate, folder, code=2, processes=1, **ADAM)
-        told = "checkpoint-1: was saved by 2 processes, and ZeRO resumes with as many, not with 1; start 2"
+        told = "checkpoint-1: was saved by 2 processes, and ZeRO resumes only with as many, not with 1; start 2"
         assert told in log_of(folder).read_text() and "Traceback" not in log_of(folder).read_text().split(told)[0]
     fork(accelerate, folder, **ADAM)
     assert "checkpoint-1: resuming" in log_of(folder).read_text()

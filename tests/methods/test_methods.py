@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notewriter.artifacts.traces import Generation, Retrieval
+from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question
 from notewriter.methods import METHODS, prepare, stage_named
@@ -21,7 +22,7 @@ from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.vanilla import vanilla
 from notewriter.rollouts.method import Method
-from notewriter.rollouts.prompts import Prompts
+from notewriter.rollouts.prompts import FOLDERS, Prompts
 from notewriter.rollouts.resources import Resources
 from notewriter.rollouts.rollout import Rollout
 
@@ -422,6 +423,57 @@ def test_an_option_that_is_a_float_takes_a_whole_number_too_and_an_annotation_ma
     ):
         with pytest.raises(UserError, match=problem):
             prepare("daring", options)
+
+
+METHOD_OF_A_FILE = """
+from __future__ import annotations
+from typing import TYPE_CHECKING
+from notewriter import Method
+if TYPE_CHECKING:
+    from notewriter import Rollout
+
+async def {name}(question: str, rollout: Rollout, {options}) -> str:
+    return ""
+
+METHOD = Method({name}, ())
+"""
+
+
+@pytest.fixture
+def of_a_file(tmp_path, monkeypatch):
+    """The place of a method in a file of a user's."""
+    monkeypatch.setattr("notewriter.rollouts.prompts.FOLDERS", dict(FOLDERS))
+    monkeypatch.setattr("notewriter.rollouts.method.FOLDERS", dict(FOLDERS))
+
+    def write(name: str, options: str) -> str:
+        (tmp_path / "mine.py").write_text(METHOD_OF_A_FILE.format(name=name, options=options))
+        plugins.load(place := f"{tmp_path / 'mine.py'}:METHOD")
+        return place
+
+    return write
+
+
+def test_annotations_that_a_file_leaves_as_texts_are_kept_to(of_a_file):
+    place = of_a_file("mine", "*, top_k: int = 5, style: Rollout | None = None")
+    assert prepare(place, {"top_k": 3}).options == {"top_k": 5, "style": None}
+    for value, problem in (("3", "option top_k must be int, not '3'"), (0, "option top_k: 0 is too small")):
+        with pytest.raises(UserError, match=problem):
+            prepare(place, {"top_k": value})
+    with pytest.raises(UserError, match=r"option style ended in NameError: .*'Rollout' is not defined.* \(mine.py:8\)"):
+        prepare(place, {"style": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("deepnote", "*, top_k: int = 5", "'deepnote' is the name of one of ours; give its function another name"),
+        ("mine", "top_k: int = 5", r"top_k is no option; write a \* before it: \(question, rollout, \*, ...\)"),
+    ],
+)
+def test_a_method_that_would_get_our_prompts_or_no_options_is_named(of_a_file, name, options, problem):
+    place = of_a_file(name, options)
+    with pytest.raises(UserError, match=rf"method {place}: {problem}"):
+        prepare(place, {})
 
 
 def test_options_of_the_right_type_are_taken():

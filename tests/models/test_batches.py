@@ -392,4 +392,4 @@ async def test_a_reply_outside_of_batches_shows_whether_those_that_were_cut_are_
         replies = await ask(connect(api), "Who?", "Where?")
     assert [reply.text for reply in replies] == [text] * 2
     assert api.calls["POST /chat/completions"] == 1 and api.sizes == [2]
-    assert ("nothing says whether they are thoughts" in caplog.text) == (not at_once)
+    assert ("it is unknown whether they are thoughts" in caplog.text) == (not at_once)

@@ -655,7 +655,7 @@ async def test_a_cut_reply_of_which_nothing_says_whether_it_is_a_thought_stays_a
         endpoint.owner = "sglang"
         cut = await connect(endpoint.base_url).complete(chat("Who?"), Sampling(max_tokens=3))
     assert (cut.text, cut.thought) == ("Mira or Osk", "")
-    assert "nothing says whether they are thoughts of fake; if it thinks, raise --max_tokens" in caplog.text
+    assert "it is unknown whether they are thoughts of fake; if it thinks, raise --max_tokens" in caplog.text
 
 
 @pytest.mark.parametrize(("trial", "text"), [("One word. </think> yes", ""), ("yes", "Mira or Osk")])

@@ -298,7 +298,7 @@ def test_requests_to_servers_on_other_nodes_bypass_proxies(tmp_path, served, mon
 
 def test_more_replicas_than_devices_are_refused_before_any_is_started(tmp_path, served, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(UserError, match=r"replicas: 3 devices are needed but CUDA_VISIBLE_DEVICES lists 2"):
+    with pytest.raises(UserError, match=r"replicas: 3 devices are needed but CUDA_VISIBLE_DEVICES lists 2; lower"):
         given_roles(tmp_path, serve="models/tiny", replicas=3)
     assert served == []
 

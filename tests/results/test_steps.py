@@ -141,7 +141,7 @@ def test_an_encoder_in_a_folder_is_not_fetched(tmp_path):
                 "indexes": {"i": {"corpus": "c"}},
                 "corpora": {"c": {"source": "per-question", "dataset": "nq", "questions": "contextz"}},
             },
-            "corpora: c: unknown split of nq 'contextz'; .*did you mean contexts",
+            "corpora: c: unknown split of nq 'contextz'; .*did you mean 'contexts'",
         ),
     ],
     ids=["encoder", "vectors", "passages", "files", "passages of", "source", "both", "dataset", "split"],

@@ -159,7 +159,7 @@ def test_scores_of_notes_are_shown_where_they_are_asked_for(write, run):
 
 
 def test_a_misspelt_metric_is_refused_with_the_nearest(write, run):
-    with pytest.raises(UserError, match=r"table_1.yaml: metrics: unknown metric 'ac'.*did you mean acc\?"):
+    with pytest.raises(UserError, match=r"table_1.yaml: metrics: unknown metric 'ac'.*did you mean 'acc'\?"):
         run(write(metrics=["ac"]))
 
 
@@ -307,7 +307,7 @@ def test_gpu_seconds_are_operations_by_the_assumed_shares():
         ({"table": 3}, "unknown key 'table'"),
         (
             {"options": {"family": "hotpotqq"}},
-            r"table_1.yaml: rows\[0\]: unknown metric family 'hotpotqq'; .*did you mean hotpotqa\?",
+            r"table_1.yaml: rows\[0\]: unknown metric family 'hotpotqq'; .*did you mean 'hotpotqa'\?",
         ),
         ({"options": {"method_options": [1]}}, r"rows\[0\]: hotpotqa/direct/.*: method_options must be dict"),
         ({"options": {"index": 3}}, r"rows\[0\]: hotpotqa/direct/.*: index must be list\[str\]"),

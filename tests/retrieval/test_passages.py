@@ -36,6 +36,13 @@ def test_a_scope_names_passages_by_id_or_title(tmp_path):
     assert Passages(tmp_path).within({"T1"}).tolist() == [1, 3]
 
 
+def test_a_scope_of_another_corpus_is_told(tmp_path, caplog):
+    write(tmp_path, numbered(3, 1))
+    assert Passages(tmp_path).within({"T3", "nothing"}).tolist() == [0] and not caplog.text
+    assert Passages(tmp_path).within({"nothing"}).tolist() == []
+    assert f"{tmp_path}: has no passage of a question's documents" in caplog.text
+
+
 def test_ids_are_unique_also_where_their_hashes_are_equal(tmp_path, monkeypatch):
     monkeypatch.setattr(passages, "hash64", lambda id: len(id))
     write(tmp_path, numbered(1, 2, 3))

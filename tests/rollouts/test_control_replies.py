@@ -258,5 +258,7 @@ def test_only_hard_negatives_come_in_several_candidates(world, endpoint, tmp_pat
 def test_a_stage_that_is_to_be_trained_needs_a_model_or_gold_evidence(world, endpoint, tmp_path):
     changes = {"stages": {"recomp/compress": ["reference"]}, "models": {"notes": {"control": "lead"}}}
     config = run_config(tmp_path, "pairs", world, endpoint, changes)
-    with pytest.raises(UserError, match="models: notes: a control writes one text, which recomp/compress cannot"):
+    with pytest.raises(
+        UserError, match="models: notes: a control writes one text, so that recomp/compress has no second"
+    ):
         build_pairs.main(config)

@@ -225,6 +225,71 @@ def test_a_users_prompts_go_before_ours_file_by_file(tmp_path):
     assert prompts.render("deepnote/decide", **STAGES["deepnote/decide"]) == ours
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("deepnote/init_notes.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
+        ("init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
+        ("prompts/deepnote/init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
+        ("deepnote/init_note.txt", r"is not read, since prompts end in \.jinja; rename or remove it"),
+        ("deepnote/init_note.system.md", r"is not read, since prompts end in \.jinja"),
+    ],
+)
+def test_a_file_that_would_not_be_used_is_named(tmp_path, name, message):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("Mine: {{ question }}")
+    with pytest.raises(UserError, match=rf"{path}: {message}"):
+        write(tmp_path, vanilla__answer="{{ question }}")
+
+
+def test_a_folder_without_prompts_is_named(tmp_path):
+    (tmp_path / "prompt.txt").write_text("Mine: {{ question }}")
+    with pytest.raises(UserError, match=rf"{tmp_path}: prompts_dir has no prompts; .*<method>/<stage>\.jinja"):
+        Prompts(tmp_path)
+
+
+def test_files_that_prompts_include_and_remarks_beside_them_may_be_there(tmp_path):
+    (tmp_path / "README.md").write_text("Our prompts.")
+    mine = "{% include 'deepnote/rules.jinja' %} {% include 'passages.jinja' %}"
+    prompts = write(tmp_path, deepnote__init_note=mine, deepnote__rules="Rules. {{ question }}")
+    (tmp_path / "deepnote/init_note.md").write_text("Why the prompt is as it is.")
+    (message,) = Prompts(tmp_path).render("deepnote/init_note", question="Who?", passages=[])
+    assert message["content"] == "Rules. Who? None."
+    assert prompts.render("deepnote/init_note", question="Who?", passages=[]) == [message]
+
+
+def test_a_placeholder_of_another_language_is_named_with_its_line(tmp_path):
+    with pytest.raises(UserError, match=r"init_note\.jinja:2: {question} is no variable; write {{ question }}"):
+        write(tmp_path, deepnote__init_note="{% include 'passages.jinja' %}\nAnswer: {question}")
+    # Other words in braces are text, and so are those that belong to a command.
+    text = "\\boxed{question} {x} {{ question }}"
+    (message,) = write(tmp_path, deepnote__init_note=text).render("deepnote/init_note", question="Who?", passages=[])
+    assert message["content"] == "\\boxed{question} {x} Who?"
+
+
+def test_a_variable_that_is_left_out_is_told(tmp_path, caplog):
+    write(tmp_path, deepnote__init_note="{% include 'passages.jinja' %}")
+    assert "init_note.jinja: leaves out question, which our prompt has" in caplog.text
+    caplog.clear()
+    write(tmp_path, **{"deepnote__init_note.system": "You answer {{ question }}."})
+    assert not caplog.text
+
+
+def test_a_list_is_not_shown_as_python_writes_it(tmp_path):
+    with pytest.raises(UserError, match=r"prompt deepnote/init_note\.jinja: a list is no text; write out its parts"):
+        write(tmp_path, deepnote__init_note="{{ question }} {{ passages }}").render(
+            "deepnote/init_note", question="Who?", passages=PASSAGES
+        )
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
+    (tmp_path / "direct").mkdir()
+    (tmp_path / "direct/answer.jinja").write_bytes("{{ question }}\r\n{{ answer_style }}".encode("utf-8-sig"))
+    (message,) = Prompts(tmp_path).render("direct/answer", question="Who?", answer_style="short")
+    assert message["content"] == "Who?\nshort"
+
+
 def test_a_stage_may_have_a_system_message(tmp_path):
     prompts = write(tmp_path, **{"deepnote__decide.system": "You compare {{ question }}."})
     system, user = prompts.render("deepnote/decide", turns=(), **STAGES["deepnote/decide"])
@@ -241,7 +306,7 @@ def test_a_users_list_of_passages_is_used_by_our_prompts(tmp_path):
 
 def test_a_chat_goes_on_after_the_prompt(tmp_path):
     turns = [{"role": "assistant", "content": "Thought: {{ x }}"}, {"role": "user", "content": "Observation"}]
-    first, *rest = write(tmp_path, a="Say {{ x }}").render("a", x="yes", turns=turns)
+    first, *rest = write(tmp_path, mine__a="Say {{ x }}").render("mine/a", x="yes", turns=turns)
     assert first == {"role": "user", "content": "Say yes"}
     # Turns are literal: nothing in them is rendered or stripped.
     assert rest == turns
@@ -250,38 +315,38 @@ def test_a_chat_goes_on_after_the_prompt(tmp_path):
 def test_half_a_surrogate_pair_does_not_reach_an_endpoint(tmp_path):
     cut = "cut \ud83d here"
     turn = {"role": "assistant", "content": cut}
-    for message in write(tmp_path, a="{{ x }}").render("a", x=cut, turns=[turn]):
+    for message in write(tmp_path, mine__a="{{ x }}").render("mine/a", x=cut, turns=[turn]):
         assert message["content"].encode("utf-8") == b"cut ? here"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{{ y }}", r"prompt a\.jinja: 'y' is undefined; the stage provides: x"),
-        ("{{ x.y }}", r"prompt a\.jinja: .* has no attribute 'y'"),
+        ("{{ y }}", r"prompt mine/a\.jinja: 'y' is undefined; the stage provides: x"),
+        ("{{ x.y }}", r"prompt mine/a\.jinja: .* has no attribute 'y'"),
         ("{% include 'b.jinja' %}", r"no prompt 'b\.jinja'"),
-        ("line\n{% for %}", r"a\.jinja:2: "),
-        ("{{ 1 / 0 }}", r"prompt a\.jinja: division by zero"),
-        ("{{ x + 1 }}", r"prompt a\.jinja: "),
+        ("line\n{% for %}", r"mine/a\.jinja:2: "),
+        ("{{ 1 / 0 }}", r"prompt mine/a\.jinja: division by zero"),
+        ("{{ x + 1 }}", r"prompt mine/a\.jinja: "),
         # What a third party's template must not do.
-        ("{{ x.__class__.__mro__ }}", r"prompt a\.jinja: .* unsafe"),
-        ("{{ ''.format.__globals__ }}", r"prompt a\.jinja: "),
-        ("{% for i in range(10 ** 9) %}{% endfor %}", r"prompt a\.jinja: "),
+        ("{{ x.__class__.__mro__ }}", r"prompt mine/a\.jinja: .* unsafe"),
+        ("{{ ''.format.__globals__ }}", r"prompt mine/a\.jinja: "),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", r"prompt mine/a\.jinja: "),
         ("{% include '../secret.jinja' %}", "no prompt"),
     ],
 )
 def test_what_is_wrong_with_a_prompt_is_named(tmp_path, text, problem):
     (tmp_path / "secret.jinja").write_text("secret")
-    prompts = write(tmp_path / "prompts", a=text)
     with pytest.raises(UserError, match=problem) as caught:
-        prompts.render("a", x="value")
+        write(tmp_path / "prompts", mine__a=text).render("mine/a", x="value")
     assert "\n" not in str(caught.value)
 
 
 def test_a_prompt_in_another_encoding_is_named(tmp_path):
-    (tmp_path / "a.jinja").write_bytes("Bogusław".encode("cp1250"))
-    with pytest.raises(UserError, match=r"prompt a\.jinja: is not UTF-8"):
-        Prompts(tmp_path).render("a")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/a.jinja").write_bytes("Bogusław".encode("cp1250"))
+    with pytest.raises(UserError, match=r"prompt mine/a\.jinja: is not UTF-8"):
+        Prompts(tmp_path).render("mine/a")
 
 
 def test_a_misspelt_stage_is_named_with_the_one_that_is_meant(tmp_path):

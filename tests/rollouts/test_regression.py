@@ -85,7 +85,7 @@ def test_it_abstains_from_a_third_sentence_as_far_below_the_best_as_pays_on_othe
 
 def test_a_margin_is_chosen_on_questions_that_it_was_not_fitted_on():
     read = [*questions_whose_evidence_is_last(3)]
-    with pytest.raises(UserError, match="fitted on question 'q0'; give runs over others"):
+    with pytest.raises(UserError, match="fitted on question 'q0'; give runs over other questions"):
         with_margin(fitted(read), read)
     with pytest.raises(UserError, match="no question has evidence among its passages"):
         with_margin(fitted(read), [(QUESTION, PASSAGES)])
@@ -116,7 +116,7 @@ def test_with_a_sentence_encoder_it_learns_what_no_count_tells(tmp_path):
 def test_it_writes_no_note_for_a_question_that_it_was_fitted_on(tmp_path):
     FITTED.write(tmp_path / "weights.json", fitted(questions_whose_evidence_is_last(3)))
     regression = FITTED.read(tmp_path / "weights.json")
-    with pytest.raises(UserError, match="was fitted on question 'q1'; evaluate it on others"):
+    with pytest.raises(UserError, match="was fitted on question 'q1'; evaluate it on other questions"):
         regression.write(replace(QUESTION, id="q1"), PASSAGES, 9)
     assert regression.write(QUESTION, PASSAGES, 9)
 
@@ -148,7 +148,7 @@ def test_it_is_fitted_on_a_run_and_plays_the_notes_of_other_questions(tmp_path):
 @pytest.mark.parametrize(
     ("control", "message"),
     [
-        ({"control": "regression", "words": 9}, "models: notes: weights: regression needs the file"),
+        ({"control": "regression", "words": 9}, "models: notes: weights: the control regression needs a file"),
         ({"control": "regression", "weights": "none/weights.json"}, "none: no such folder"),
         ({"control": "lead", "weights": "weights.json"}, "weights: only the control regression has them"),
     ],

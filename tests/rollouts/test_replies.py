@@ -42,7 +42,10 @@ def test_more_than_a_twentieth_of_cut_replies_is_warned_of_with_the_remedy(caplo
 
 def test_replies_that_the_context_had_no_room_for_have_a_remedy_of_their_own(caplog):
     (line,) = told([step(finish_reason="length", tokens=5)] * 2, caplog)
-    assert "2 of them before it, at the end of the model's context: give it a longer one (max_model_len" in line
+    assert (
+        "2 of them were cut before this limit, at the end of the model's context: give the model a longer context "
+        "(max_model_len" in line
+    )
 
 
 @pytest.mark.parametrize(("others", "warned"), [(8, True), (18, True), (19, False)])

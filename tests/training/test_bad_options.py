@@ -33,7 +33,7 @@ DPO, SFT = ["--pairs", "p", "--output_dir", "o"], ["--data", "d", "--output_dir"
         ("preflight", [*DPO, "--gpus", "0"], "gpus: 0 is too small; give at least 1"),
         ("preflight", [*DPO, "--utilization", "0"], "utilization: 0.0 is too small; give above 0 and at most 1"),
         ("preflight", [*DPO, "--show", "-1"], "show: -1 is too small; give at least 0"),
-        ("sft", [*SFT, "--optim", "schedule_free_adamw"], "optim: schedule_free_adamw trains the average"),
+        ("sft", [*SFT, "--optim", "schedule_free_adamw"], "optim: schedule_free_adamw trains averaged weights"),
         ("preflight", ["--pairs"], "argument --pairs: expected one argument"),
     ],
 )

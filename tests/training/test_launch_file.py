@@ -186,7 +186,7 @@ def test_our_profiles_pass(caplog: pytest.LogCaptureFixture) -> None:
         ),
         (
             f"distributed_type: 'NO'\n{TWO}",
-            "num_processes: 2, of which distributed_type: NO starts one; write MULTI_GPU",
+            "num_processes: 2, but distributed_type: NO starts only one; write MULTI_GPU",
         ),
         (f"distributed_type: FSDP\n{TWO}use_cpu: true\nfsdp_config:\n  fsdp_version: 2\n", "FSDP divides nothing"),
         (
@@ -197,12 +197,12 @@ def test_our_profiles_pass(caplog: pytest.LogCaptureFixture) -> None:
             f"distributed_type: MULTI_GPU\n{TWO}ipex_config:\n  ipex: false\n",
             "15: ipex_config: .* remove the line",
         ),
-        (f"{ZERO}zero_stage: 3\n  offload_param_device: nvme\n  offload_param_nvme_path: /nvme\n", "nvme, whose path"),
+        (f"{ZERO}zero_stage: 3\n  offload_param_device: nvme\n  offload_param_nvme_path: /nvme\n", "nvme needs a path"),
         (
             f"{ZERO}deepspeed_config_file: ds.json\n  zero_stage: 3\n",
-            "zero_stage: cannot stand beside deepspeed_config_file",
+            "zero_stage: cannot be given with deepspeed_config_file",
         ),
-        (f"{ZERO}deepspeed_config_file: ds.json\nmixed_precision: bf16\n", "mixed_precision: cannot stand beside"),
+        (f"{ZERO}deepspeed_config_file: ds.json\nmixed_precision: bf16\n", "mixed_precision: cannot be given with"),
         (f"{ZERO}deepspeed_config_file: nowhere.json\n", "nowhere.json: cannot be read as JSON"),
         ("compute_environment: AMAZON_SAGEMAKER\n", "AMAZON_SAGEMAKER is not this machine"),
     ],

@@ -176,7 +176,11 @@ def test_a_run_is_recorded_and_goes_on_where_it_stopped(name: str, options: Opti
 @pytest.mark.parametrize(
     ("main", "changes", "fault"),
     [
-        (dpo.main, {"loss_type": ["simpo", "sigmoid"]}, "loss_type: simpo, sigmoid are with and without a reference"),
+        (
+            dpo.main,
+            {"loss_type": ["simpo", "sigmoid"]},
+            "loss_type: simpo, sigmoid mixes losses with and without a reference",
+        ),
         (
             dpo.main,
             {"loss_type": "orpo", "precompute_ref_log_probs": True},

@@ -95,7 +95,7 @@ def test_a_variable_of_the_template_is_trained_recorded_and_the_checkpoints_defa
     shutil.copytree(tiny_model, base)
     (base / "chat_template.jinja").write_text(THINKING)
     thinking = options(model_name_or_path=base)
-    with pytest.raises(UserError, match=r"its prompt does not begin both sides: .*<user>"):
+    with pytest.raises(UserError, match=r"its prompt is not the beginning of both sides: .*<user>"):
         train_dpo.main(thinking)
     with pytest.raises(UserError, match=r"the chat template of .*base has no variable quite; it has quiet"):
         train_dpo.main([*thinking, "--chat_template_kwargs", '{"quite": true}'])
@@ -481,11 +481,11 @@ def test_the_profile_of_the_cpu_trains_there_beside_a_gpu_too(tmp_path: Path, mo
         ({"total_batch_size": 3}, "not a multiple"),
         ({"total_batch_size": 0}, "total_batch_size 0 is not a multiple"),
         ({"total_batch_size": -4}, "total_batch_size -4 is not a multiple"),
-        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size: 0 is below 1"),
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size: 0 is below 1; give 1 or more"),
         ({"save_only_model": True}, "save_only_model: .* leave it out"),
         ({"resume_from_checkpoint": "runs/a/checkpoint-4"}, "resume_from_checkpoint: .* model_name_or_path"),
         ({"beta": "much"}, "beta"),
-        ({"loss_type": "sigmoyd"}, "unknown loss_type 'sigmoyd'; choose one of: .*; did you mean sigmoid"),
+        ({"loss_type": "sigmoyd"}, "unknown loss_type 'sigmoyd'; choose one of: .*; did you mean 'sigmoid'"),
         ({"loss_type": "zzz"}, "unknown loss_type 'zzz'; choose one of: aot, aot_unpaired"),
         ({"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}, "Got 1 weights for 2 loss types"),
         ({"label_smoothing": 0.1}, "with loss_type sigmoid; leave it out, or set loss_type to aot or aot_unpaired or"),
@@ -496,8 +496,8 @@ def test_the_profile_of_the_cpu_trains_there_beside_a_gpu_too(tmp_path: Path, mo
         ({"f_alpha_divergence_coef": 0.3}, "f_alpha_divergence_coef: .* set f_divergence_type to alpha_divergence"),
         ({"ref_model_sync_steps": 8}, "ref_model_sync_steps: is ignored with sync_ref_model false; .* to true"),
         ({"precompute_ref_batch_size": 8}, "precompute_ref_batch_size: .* set precompute_ref_log_probs to true"),
-        ({"loss_type": "exo_pair"}, "label_smoothing: exo_pair needs one between 0 and 1, not 0.0; try 0.001"),
-        ({"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs one from 0 to below 0.5"),
+        ({"loss_type": "exo_pair"}, "label_smoothing: exo_pair needs a value between 0 and 1, not 0.0; try 0.001"),
+        ({"loss_type": "robust", "label_smoothing": 0.5}, "label_smoothing: robust needs a value from 0 to below 0.5"),
     ],
 )
 def test_mistakes_are_named(options: Options, changes: dict[str, object], message: str) -> None:

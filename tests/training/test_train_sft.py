@@ -178,7 +178,7 @@ def test_the_better_side_of_pairs_can_be_trained_with_lora(
         ({"max_length": 20}, r"rows are longer than max_length 20 .* Give --max_length"),
         ({"packing": True, "packing_strategy": "wrapped"}, "packing: needs packing_strategy bfd"),
         ({"packing": True, "attn_implementation": "linear"}, "packing: linear may not keep"),
-        ({"assistant_only_loss": True}, "assistant_only_loss: has no place here"),
+        ({"assistant_only_loss": True}, "assistant_only_loss: cannot be set"),
         ({"mix": '{"/nowhere/general.parquet": 1}'}, "no such file or folder; give mix"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_package_that_is_missing_is_named(
 
 
 def test_activations_are_moved_from_a_gpu_alone(options: Options) -> None:
-    with pytest.raises(UserError, match="activation_offloading: moves activations from a GPU to memory, and here is n"):
+    with pytest.raises(UserError, match="activation_offloading: moves activations from a GPU to main memory, and this"):
         dpo.main(options(activation_offloading=True))
 
 
@@ -166,7 +166,11 @@ SIZES: dict[str, Any] = {
     [
         ("llama", {}, ""),
         ("qwen3", {"head_dim": 16, "use_sliding_window": True, "sliding_window": 8}, ""),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "has recurrent layers, which need flash-linear"),
+        (
+            "lfm2",
+            {"layer_types": ["conv", "full_attention"]},
+            "has recurrent layers, which keep conversations apart only with flash-linear",
+        ),
         ("gpt_oss", {"head_dim": 16, "num_local_experts": 2}, "does not tell eager attention"),
         ("falcon", {}, "has its own implementation of attention"),
     ],

@@ -52,7 +52,7 @@ class PerQuestionArguments:
         "56000 112000 224000 448000)",
     )
     first: Annotated[int, Interval(ge=1)] | None = option(
-        None, "number of questions that get a corpus, the first ones; the others lend their paragraphs"
+        None, "number of questions, from the first on, that get a corpus; the others only lend their paragraphs"
     )
 
 
@@ -128,7 +128,7 @@ def sizes(arguments: PerQuestionArguments) -> list[Size]:
     low, high = arguments.min_tokens, arguments.max_tokens
     if arguments.lengths is None:
         if low > high:
-            raise UserError(f"min_tokens: {low} is more than max_tokens {high}; exchange them")
+            raise UserError(f"min_tokens: {low} is more than max_tokens {high}; swap them")
         return [Size(FILE, low, high, str(arguments.seed))]
     if not arguments.lengths or min(arguments.lengths) < 1:
         raise UserError(f"lengths: {arguments.lengths} must be numbers of tokens above 0")

@@ -95,7 +95,9 @@ def sample(arguments: ByHandArguments, draw: SampleArguments) -> list[Item]:
     drawn = set(heapq.nsmallest(draw.most, {item.id for item in _all_items(arguments)}, key=rank))
     items = items_of(arguments, drawn.__contains__)
     if not items:
-        raise UserError("there is nothing to judge: the notes of the two runs do not differ for any question")
+        raise UserError(
+            "there is nothing to judge: the notes of the two runs do not differ for any question; give two other runs"
+        )
     return sorted(items.values(), key=lambda item: rank(item.id))
 
 

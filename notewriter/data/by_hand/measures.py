@@ -70,7 +70,7 @@ def measures(items: Mapping[str, Item], labels: Labels) -> list[Table]:
     people = {name: _ratings_of(items, own) for name, own in labels.items()}
     people = {name: ratings for name, ratings in people.items() if ratings}
     if not people:
-        raise UserError("no label is of these pairs or runs; name those that were judged")
+        raise UserError("no label belongs to these pairs or runs; give the pairs or runs that were judged")
     judges: dict[str, Ratings] = {}
     for item in items.values():
         for judge, text in item.preferred.items():

@@ -83,7 +83,7 @@ class Contents(Generic[Options]):
 
         counts = write_splits(folder, self.columns, rows(), selection.dev)
         write_drops(folder, selection.drops)
-        # Of a check by `notewriter overlap`, which has not seen these rows.
+        # Left by an earlier `notewriter overlap`, which has not seen these rows.
         (folder / OVERLAPPING).unlink(missing_ok=True)
         statistics: Any = {
             "schema": self.card.schema,

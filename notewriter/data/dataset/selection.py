@@ -30,7 +30,7 @@ class Selection(NamedTuple):
 
 
 def clean_selection(arguments: A) -> tuple[A, Selection]:
-    """The options as a run records them, and the questions that they select but those that must not be trained on.
+    """The options as a run records them, and the questions that they select, without those that must not be trained on.
 
     Raises:
         UserError: an option is out of range, a file cannot be loaded, or no question is left.

@@ -67,8 +67,8 @@ class ComparisonArguments:
     )
     note_words: Annotated[int, Interval(ge=1)] | None = option(
         40,
-        "words of a note that reference, whole_facts, next_search and likelihood read, so that longer "
-        "notes are not better for their length; null: all",
+        "number of first words of a note that the judges reference, whole_facts, next_search and likelihood read, so "
+        "that longer notes are not better for their length; null: all words",
     )
     max_length_gap: Annotated[float, Interval(ge=0, lt=1)] | None = option(
         None,
@@ -77,17 +77,18 @@ class ComparisonArguments:
     )
     judge_orders: Annotated[int, Interval(ge=1, le=2)] = option(
         2,
-        "number of orders in which llm sees the candidates: with 2, only a pair that it names both "
-        "times counts; 1 is DNAlign's",
+        "number of orders in which the judge llm sees the candidates: with 2, only a pair that it names both times "
+        "counts; DNAlign has 1",
     )
     min_gap: float = option(0.0, "smallest difference of two scores that makes a pair")
     continuations: Annotated[int, Interval(ge=1, le=64)] = option(
         1,
-        "how often outcome rolls a candidate forward, and gain has an answer written from it; the score "
-        "is the mean over these, with its standard error, so that one lucky answer makes no pair",
+        "number of continuations of a candidate (judge outcome), or of answers written from a note (judge gain); the "
+        "score is the mean over these, with its standard error, so that one lucky answer makes no pair",
     )
     noise_margin: Annotated[float, Interval(ge=0)] = option(
-        2.0, "with several continuations: the least difference of a pair's scores, in its standard errors"
+        2.0,
+        "with several continuations: the least difference of a pair's scores, in standard errors of this difference",
     )
 
 

@@ -10,6 +10,7 @@ from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import option
 from notewriter.ground.records import Passage
+from notewriter.ground.typed import shown
 from notewriter.models.connection import UnreadableReply, connect, is_transient, read_key, reason, retrying
 from notewriter.retrieval.protocol import Scope, SourceOptions
 
@@ -104,7 +105,7 @@ def _read(reply: object, read: Callable[[Any], T]) -> T:
     try:
         return read(reply)
     except (ValueError, RecursionError) as error:
-        raise UnreadableReply(f"a reply of another form: {error}") from error
+        raise UnreadableReply(f"a reply of another form, {shown(reply)}: {error}") from error
 
 
 async def within(

@@ -65,7 +65,9 @@ class Web(OpenSource):
 
 
 def _hits(reply: Any) -> list[Passage]:
-    hits = reply.get("organic", []) if isinstance(reply, dict) else None
+    # Nothing found has no list; the reply of another service has none either.
+    nothing: list[Any] | None = [] if isinstance(reply, dict) and "searchParameters" in reply else None
+    hits = reply.get("organic", nothing) if isinstance(reply, dict) else None
     if problem := misfit(hits, list[dict[str, Any]], "organic"):
         raise ValueError(problem)
     assert isinstance(hits, list)

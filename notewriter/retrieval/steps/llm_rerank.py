@@ -129,7 +129,9 @@ class LlmRerank(OpenStep):
 
 def _places(reply: str, count: int) -> list[int]:
     """The places of all passages in the order of a reply such as `[2] > [1]`."""
-    numbers = (int(number) - 1 for number in re.findall(r"\d{1,4}", reply))
+    # A sentence before the ranking may have numbers of its own.
+    named = re.findall(r"\[(\d{1,4})\]", reply) or re.findall(r"\d{1,4}", reply)
+    numbers = (int(number) - 1 for number in named)
     return list(dict.fromkeys([*(place for place in numbers if 0 <= place < count), *range(count)]))
 
 

@@ -144,7 +144,11 @@ class MachineArguments:
     """The machine that an estimate is for."""
 
     gpus: Annotated[int, Interval(ge=1, le=1_000_000)] = option(1, "number of GPUs that train together")
-    sharding: str = option("none", f"what is divided among them: {', '.join(SHARDING)}")
+    sharding: str = option(
+        "none",
+        "how weights, gradients and optimizer are divided among them, by the profile of this name: "
+        f"{', '.join(SHARDING)}",
+    )
     gpu: str | None = option(None, f"for hours; one of: {', '.join(PEAK_TFLOPS)}; or give --peak_tflops")
     utilization: Annotated[float, Interval(gt=0, le=1)] | None = option(
         None,
@@ -168,7 +172,7 @@ def without_weights(model: ModelConfig) -> PreTrainedModel:
     }
     family = next((family for family, members in families.items() if type(configuration) in members), None)
     if family is None:
-        raise UserError(f"{name}: {configuration.model_type} is not a language model; give another")
+        raise UserError(f"{name}: {configuration.model_type} is not a language model; give another model")
     with loading(name), torch.device("meta"):
         return cast(PreTrainedModel, family.from_config(configuration, trust_remote_code=False))
 
@@ -231,7 +235,9 @@ def estimate(
     """
     choose("sharding", machine.sharding, dict.fromkeys(SHARDING))
     if compressed_width(model) and machine.sharding != "none":
-        raise UserError(f"sharding: there is no estimate of quantized weights with {machine.sharding}; give none")
+        raise UserError(
+            f"sharding: there is no estimate of quantized weights with {machine.sharding}; give --sharding none"
+        )
     needs = memory(shape, load, machine, training, model, half)
     batch = training.total_batch_size or (
         training.per_device_train_batch_size * training.gradient_accumulation_steps * machine.gpus
@@ -293,7 +299,7 @@ def memory(
 ) -> Memory:
     """The memory that a run needs of a GPU (formulas above).
 
-    `recomputed` are the layers that are, by default all with gradient checkpointing, and `auto` counts as that.
+    `recomputed` is the number of recomputed layers; by default all with gradient checkpointing, also with `auto`.
     """
     deepspeed, fsdp = machine.sharding.startswith("zero"), machine.sharding == "fsdp2"
     zero3 = machine.sharding.startswith("zero3")

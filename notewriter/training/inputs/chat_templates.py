@@ -32,7 +32,8 @@ def load_tokenizer(name: str, revision: str, variables: Mapping[str, Any]) -> Pr
     check_class(tokenizer, name, revision)
     if not chat_template.templates_of(tokenizer, name):
         raise UserError(
-            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja"
+            f"{name}: its tokenizer has no chat template; use an instruction-tuned model, or add chat_template.jinja "
+            "to its folder"
         )
     set_variables(tokenizer, variables)
     return tokenizer
@@ -104,14 +105,14 @@ def check_written(roles: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> N
         asked: dict[str, list[dict[str, str]]] = {"system": [], "user": [], "assistant": [QUESTION]}
         before, after = asked.get(role, [QUESTION, ANSWER]), [QUESTION] if role == "system" else []
         text = None
-        # What it refuses is said of the row.
+        # A message that the template refuses is reported later, with its row.
         with contextlib.suppress(jinja2.TemplateError), refusals():
             options: dict[str, Any] = {"strftime_now": chat_template.DAYS[0].strftime}
             text = str(tokenizer.apply_chat_template([*before, message, *after], tokenize=False, **options))
         if text is not None and message["content"] not in text:
             raise UserError(
                 f"{tokenizer.name_or_path}: its chat template leaves out the text of a message of the role {role}, or "
-                "takes it as a list of parts alone; use a model whose template writes texts, or change "
+                "accepts it only as a list of parts; use a model whose template writes texts, or change "
                 "chat_template.jinja in a copy of its folder"
             )
 
@@ -132,7 +133,7 @@ def _token_ids(
             strftime_now=clock,
             **given,
         )
-    # With `return_dict` it is one, whatever its annotation says.
+    # With `return_dict` the result is a mapping, whatever its annotation says.
     return list(cast(Mapping[str, list[list[int]]], rendered)["input_ids"])
 
 
@@ -193,7 +194,7 @@ def opening_remedy(tokenizer: PreTrainedTokenizerBase) -> str | None:
     opening = tokenizer.decode(prompt[parting(prompt, whole) :])
     return (
         f"the template opens each answer with {opening!r} and has no variable that switches it off: copy the model's "
-        "folder, remove it from the end of chat_template.jinja, and train and serve the copy"
+        "folder, remove this opening from the end of chat_template.jinja, and train and serve the copy"
     )
 
 

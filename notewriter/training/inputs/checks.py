@@ -53,7 +53,7 @@ def check_pairs(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: fro
             remedy = opening_remedy(tokenizer) or (
                 "strip white space from the answer's beginning, or use a chat template that leaves a prompt unchanged"
             )
-            faults.append((pair, f"its prompt does not begin both sides: {pair['diverging']}; {remedy}"))
+            faults.append((pair, f"its prompt is not the beginning of both sides: {pair['diverging']}; {remedy}"))
         elif pair["chosen_ids"] == pair["rejected_ids"]:
             faults.append((pair, "chosen and rejected are the same tokens; remove the row"))
         else:
@@ -94,25 +94,25 @@ def sample_fault(sample: Sample, tokenizer: PreTrainedTokenizerBase, stops: froz
         run = labels[start:end]
         if tokenizer.pad_token_id in run:
             return (
-                f"padding, {tokenizer.pad_token}, is a token that is trained; name another token as pad_token in "
-                "the model's tokenizer_config.json"
+                f"the padding token {tokenizer.pad_token} is trained; name another token as pad_token in the model's "
+                "tokenizer_config.json"
             )
         stopping = [number for number, token in enumerate(run) if token in stops]
         if not stopping or text_of(run[stopping[-1] + 1 :], tokenizer).strip():
             ends = tokenizer.decode(run[-3:])
             ending = ", ".join(tokenizer.convert_ids_to_tokens(sorted(stops))) or "none"
             return (
-                f"what is trained ends in {ends!r} without a token that ends a turn ({ending}), so the model would "
+                f"the trained part ends in {ends!r} without a token that ends a turn ({ending}), so the model would "
                 "never learn to stop; use a chat template that closes the assistant's turn, or name its token in "
                 "eos_token_id of the model's generation_config.json"
             )
         if text_of([token for token in run[stopping[0] :] if token not in stops], tokenizer).strip():
             return (
-                f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of what is trained, where a server "
-                "would stop; take it out of the assistant's words, or remove the row"
+                f"{tokenizer.decode(run[stopping[0]])} ends a turn in the middle of the trained part, where a server "
+                "would stop; remove it from the assistant's text, or remove the row"
             )
         if not text_of(run[: stopping[0]], tokenizer).strip():
-            return "the model's chat template writes nothing of an answer but the end of its turn; remove the row"
+            return "the model's chat template writes only the end-of-turn token of this answer; remove the row"
     return None
 
 
@@ -135,8 +135,9 @@ def check_vocabulary(
             if beyond := next((token for name in columns for token in row[name] or () if token >= size), None):
                 name = tokenizer.convert_ids_to_tokens(beyond)
                 raise UserError(
-                    f"{split}: {row['row']}: holds {name!r}, token {beyond}, and {base} has embeddings of {size}: "
-                    "tokens were added to its tokenizer alone; resize the model's embeddings, or take its own tokenizer"
+                    f"{split}: {row['row']}: holds {name!r}, token {beyond}, and {base} has only {size} embeddings: "
+                    "tokens were added to its tokenizer alone; resize the model's embeddings, or use its original "
+                    "tokenizer"
                 )
 
 

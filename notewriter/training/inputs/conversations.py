@@ -74,7 +74,7 @@ def read(path: Path, split_turns: bool = False) -> Dataset:
 
 
 def labelled_true(dataset: Dataset, path: Path) -> Dataset:
-    """The conversations without those of KTO's rows whose answer is a bad one, which the log counts.
+    """The conversations without rows of KTO whose label is false; the log has their number.
 
     Raises:
         UserError: none is left.
@@ -83,7 +83,10 @@ def labelled_true(dataset: Dataset, path: Path) -> Dataset:
     if len(kept) == len(dataset):
         return dataset
     if not kept:
-        raise UserError(f"{path}: every row has label false, so there is nothing to train")
+        raise UserError(
+            f"{path}: every row has label false, so there is nothing to train; give rows with label true, or train "
+            "with `notewriter train kto`"
+        )
     logger.info("%s: %d of %d rows have label false and are not trained", path, len(dataset) - len(kept), len(dataset))
     good: Dataset = dataset.select(kept)
     return good
@@ -98,7 +101,7 @@ def _turns(row: Row) -> Iterator[Row]:
 def tokenize(
     dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], path: Path, processes: int | None
 ) -> Dataset:
-    """Replace `messages` by `input_ids`, `labels` and `length`, their number.
+    """Replace `messages` by `input_ids`, `labels` and `length`, the number of tokens.
 
     Raises:
         UserError: the chat template refuses a row or is not prefix-stable on it; names file and row.
@@ -147,9 +150,9 @@ def label(
     """Token ids of a conversation, and labels: of the assistant's turns from `trained_from` on, `IGNORED` elsewhere.
 
     Turns whose numbers are in `untrained` are not trained either; `given` are the template's tools and variables.
-    A turn is trained up to the token that ends it: the first of `stops` in it that no words follow. Where
-    the template has none there (GLM-4), it is the marker of the next turn if that is one of `stops`; the last turn
-    gets one appended (`chat_templates.end_of_turn`).
+    A turn is trained up to the token that ends it: the first of `stops` in it that no words follow. Where the template
+    closes no turn (GLM-4), the marker of the next turn ends it if that is one of `stops`, and an end is appended to the
+    last turn (`chat_templates.end_of_turn`).
 
     Raises:
         UserError: the template is not prefix-stable: a server renders the conversation's beginning differently.
@@ -160,8 +163,8 @@ def label(
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < trained_from or number in untrained:
             continue
-        start = _shown(ids, messages[:number], tokenizer, given, True)
-        end = _shown(ids, messages[: number + 1], tokenizer, given, False, stops, start)
+        start = _prefix_length(ids, messages[:number], tokenizer, given, True)
+        end = _prefix_length(ids, messages[: number + 1], tokenizer, given, False, stops, start)
         places = [place for place in range(start, end) if ids[place] in stops]
         if places:
             end = 1 + next((place for place in places if not _words(ids[place:end], tokenizer, stops)), places[-1])
@@ -179,7 +182,7 @@ def _words(ids: list[int], tokenizer: PreTrainedTokenizerBase, stops: frozenset[
     return str(tokenizer.decode([token for token in ids if token not in stops])).strip()
 
 
-def _shown(
+def _prefix_length(
     ids: list[int],
     messages: Sequence[Message],
     tokenizer: PreTrainedTokenizerBase,
@@ -188,10 +191,10 @@ def _shown(
     stops: frozenset[int] = frozenset(),
     start: int = 0,
 ) -> int:
-    """The number of `ids` that the beginning of a conversation accounts for.
+    """The length of the prefix of `ids` that the first messages of a conversation render to.
 
-    That is everything it renders to. Where a template closes a conversation differently from how it continues (Phi-3
-    appends one more token), it is the common prefix, if one of `stops` has ended the last turn, from `start`, before.
+    Where a template closes a conversation differently from how it continues (Phi-3 appends one more token), it is the
+    common prefix, provided that the last turn, which begins at `start`, ends in it with one of `stops`.
     """
     (prefix,) = chat_templates.render([messages], tokenizer, generate, [given])
     place = chat_templates.parting(ids, prefix)
@@ -199,10 +202,10 @@ def _shown(
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
         remedy = chat_templates.opening_remedy(tokenizer) or (
             "give --split_turns true, which trains each turn on the turns before it as a server shows them; or use a "
-            "template that leaves the assistant's words as they are (one that strips earlier thoughts does not)"
+            "template that leaves the assistant's earlier turns unchanged (one that strips earlier thoughts does not)"
         )
         raise UserError(
-            f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server shows "
+            f"the model's chat template is not prefix-stable: after {len(messages)} message(s) a server renders "
             f"{served!r} where the whole conversation has {trained!r}; {remedy}"
         )
     return place

@@ -1,7 +1,7 @@
 """Rows of training data in the forms in which they are published: each column and key is read, named, or refused.
 
-A row becomes messages, as TRL's trainers take them, with what else the chat template is given. What is not read is
-named in `unread`; what would change the training if it were left out is refused.
+A row becomes messages, as TRL's trainers take them, with the chat template's other arguments. Columns and keys that are
+not read are named in `unread`, and refused if leaving them out would change the training.
 """
 
 import json
@@ -19,7 +19,7 @@ Message = Mapping[str, Any]
 Row = dict[str, Any]
 
 SYSTEM = ("system", "system_prompt", "system_message")
-"""Columns with the text of a system message before the others."""
+"""Columns with the text of a system message, which goes before all other messages."""
 
 SCORES_OF_OTHERS = (
     ("score_chosen", "score_rejected"),
@@ -64,7 +64,7 @@ CALLED = {
     "chosen": ("chosen_response", "response_chosen", "preferred_output", "accepted", "preferred", "win"),
     "rejected": ("rejected_response", "response_rejected", "non_preferred_output", "dispreferred", "lose"),
 }
-"""Other programs' names of a column; one of two must be renamed."""
+"""A column -> other programs' names for it, which errors suggest to rename."""
 
 OURS = ("prompt", *SIDES, "completion", "messages", "label", "stage", "dataset", "question_id", *SCORES)
 OF_OTHERS = ("conversations", "tools", "chat_template_kwargs", *(name for names in SCORES_OF_OTHERS for name in names))
@@ -82,7 +82,7 @@ ROLES = frozenset(
 ROLES_OF_OTHERS = {"human": "user", "prompter": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
 
 UNTRAINED = "train"
-"""The key of a message that is not trained, until it is rendered; its value is False."""
+"""The key that marks a message as not trained, with the value False; it is removed before rendering."""
 
 SHOWN = 12
 """Columns that an error lists."""
@@ -135,9 +135,9 @@ def conversation(row: Row) -> Row:
     """A row as a conversation: `messages`, `trained_from`, `untrained`, `label`, `tools`, `variables`, `unread`.
 
     It has `messages` (or `conversations`), or `prompt` and `completion`, or `prompt` and `chosen` in any form of
-    `pair`. `trained_from` is the index of the first message that may be trained, `untrained` has those of turns of
-    the assistant that are not; `label` is false in a row of KTO that is not. `columns` are those of the messages before
-    `trained_from` and of the others.
+    `pair`. `trained_from` is the index of the first message that may be trained, `untrained` has the indices of
+    assistant turns that are not; `label` is false for a bad completion in a row of KTO. `columns` names the column of
+    the messages before `trained_from`, and that of the others.
 
     Raises:
         UserError: the row is not a conversation, or has something that training cannot use; names it and the remedy.
@@ -194,7 +194,7 @@ WORDS = ("tool_calls", "reasoning_content", "reasoning", "thinking", "thoughts")
 def _check_words(trained: Iterable[Row], column: str) -> None:
     """Refuse a trained message that has neither a text nor a call."""
     for message in trained:
-        if not any(_says(message.get(key)) for key in ("content", *WORDS)):
+        if not any(_has_text(message.get(key)) for key in ("content", *WORDS)):
             raise UserError(f"{column} has an empty message of the assistant; only its end would be trained")
 
 
@@ -231,9 +231,9 @@ _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 
 
 def _dialogue(text: str) -> list[Row] | None:
-    """The turns of a text that begins with the mark of a user's and has one of the assistant's; None for others.
+    """The turns of a text that begins with `Human:` and has an `Assistant:`; None for other texts.
 
-    A last mark with nothing behind it begins the model's reply.
+    An empty last `Assistant:` is left out, since the model's reply begins there.
 
     Raises:
         UserError: the speakers do not alternate.
@@ -275,14 +275,16 @@ def _message(value: Any, column: str) -> Row:
     content = message.get("content")
     if isinstance(content, list):
         message["content"] = content = _text_of(content, column)
-    # An answer of null is refused where it is trained, as every other without words.
+    # An answer of null is refused only where it is trained, like any other empty one.
     nothing = content is None and ((role == "assistant" and "content" in message) or any(map(message.get, WORDS)))
     if not isinstance(content, str) and not nothing:
         raise UserError(f"{column} has a message without a role and a content")
     weights = [(key, _weight(message.pop(key), f"{column}: {key}")) for key in WEIGHTS if key in message]
     if role != "assistant" and any(weight for _, weight in weights):
         key = next(key for key, weight in weights if weight)
-        raise UserError(f"{column}: {key} of a message of the {role}: only the assistant's are trained; remove the key")
+        raise UserError(
+            f"{column}: {key} of a message of the {role}: only messages of the assistant are trained; remove the key"
+        )
     if role == "assistant" and not all(weight for _, weight in weights):
         message[UNTRAINED] = False
     return message
@@ -295,7 +297,9 @@ _ONLY_TEXT = "only texts are trained; remove it, or the row"
 def _weight(value: Any, name: str) -> bool:
     if value in (0, 1):
         return bool(value)
-    raise UserError(f"{name} is {_shown(value)}: a weight is 0 or 1 here (or false and true); repeat or remove rows")
+    raise UserError(
+        f"{name} is {_shown(value)}: a weight can only be 0 or 1 (or false and true); repeat or remove rows instead"
+    )
 
 
 def _text_of(parts: list[Any], column: str) -> str:
@@ -429,13 +433,15 @@ def _begins(messages: list[Row], prompt: list[Row]) -> bool:
 
 
 def _with_system(row: Row, messages: list[Row]) -> list[Row]:
-    """Messages after the text of a column `system`."""
+    """Messages, with the text of a column `system` as the first one."""
     texts = {name: row[name] for name in SYSTEM if filled(row.get(name))}
     if not texts:
         return messages
     name, text = next(iter(texts.items()))
     if not isinstance(text, str) or len(set(map(str, texts.values()))) > 1:
-        raise UserError(f"{' and '.join(texts)}: the system message is one text; give one column of texts")
+        raise UserError(
+            f"{' and '.join(texts)}: the system message must be one text; give it as a text, in one of these columns"
+        )
     if messages[0]["role"] not in ("system", "developer"):
         return [{"role": "system", "content": text}, *messages]
     if messages[0]["content"] != text:
@@ -466,16 +472,20 @@ def _remarks(names: Sequence[str], scores: Row) -> list[str]:
     remarks = [f"{' and '.join(names)} are read as the two scores, for min_margin"] if names else []
     one, other = (scores[name] for name in SCORES)
     if one is not None and one < other:
-        remarks.append("rejected has the higher score in some rows, which are trained as named; min_margin drops them")
+        remarks.append(
+            "rejected has the higher score in some rows; they are trained as labelled, and min_margin drops them"
+        )
     return remarks
 
 
 def _repeating(prompt: Sequence[Row], sides: Iterable[Sequence[Row]]) -> list[str]:
-    """A remark on a prompt that all its completions begin with."""
+    """A remark for a row whose completions all begin with the text of the prompt."""
     asked = str(prompt[-1]["content"]).strip() if prompt else ""
     if not asked or not all(str(side[0].get("content")).lstrip().startswith(asked) for side in sides):
         return []
-    return ["completions begin with the text of their prompt in some rows, and are trained so; leave it out of them"]
+    return [
+        "completions repeat the text of their prompt in some rows, and the repetition is trained; remove it from them"
+    ]
 
 
 def _unread(row: Row, used: set[str]) -> list[str]:
@@ -489,7 +499,7 @@ def filled(value: Any) -> bool:
     return value is not None and value not in ("", [], {})
 
 
-def _says(value: Any) -> bool:
+def _has_text(value: Any) -> bool:
     """Whether a value is neither missing nor empty, white space aside."""
     return filled(value.strip() if isinstance(value, str) else value)
 

@@ -52,7 +52,7 @@ def load(
         if arguments.min_margin is None or not trained:
             return dataset
         if file == files["train"] and all(margin is None for margin in margins_of(dataset)):
-            raise UserError(f"{file}: min_margin needs scores, and its judges gave none; leave min_margin out")
+            raise UserError(f"{file}: min_margin needs scores, and these pairs have none; leave min_margin out")
         return with_margin(dataset, arguments.min_margin, file)
 
     datasets, dropped = checks.load(files, tokens, tokenizer, stops, training, arguments)
@@ -64,8 +64,8 @@ def load(
 def without_end_of_turn(dataset: Dataset, stops: frozenset[int]) -> Dataset:
     """Tokenised and checked pairs whose sides go up to the first of `stops`, which ends the turn.
 
-    It is the last token of a side but for white space, so that no other token's score depends on it: without it the
-    loss is that over the other tokens.
+    Only white space follows this token in a side, so no other token's score depends on it: the loss becomes that over
+    the other tokens.
     """
 
     def words(pair: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def unpaired(dataset: Dataset, batch: int, seed: int) -> Dataset:
     def mismatched(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
         return {"KL_completion_ids": rows["completion_ids"][-1:] + rows["completion_ids"][:-1]}
 
-    apart = dataset.map(sides, batched=True, remove_columns=dataset.column_names, desc="Taking pairs apart")
+    apart = dataset.map(sides, batched=True, remove_columns=dataset.column_names, desc="Splitting pairs into sides")
     rows: Dataset = apart.shuffle(seed=seed).map(mismatched, batched=True, batch_size=batch, desc="Mismatching")
     return rows
 
@@ -146,7 +146,7 @@ def read(path: Path, labelled: bool = False) -> Dataset:
 
 
 def stream(path: Path, labelled: bool = False) -> Iterator[Row]:
-    """The rows of a file as pairs (`forms.pair`). Without `stage` the file's name is one.
+    """The rows of a file as pairs (`forms.pair`). A row without `stage` gets the file's name as its stage.
 
     Raises:
         UserError: the file cannot be read, has no rows, or a row is not a pair; names file and row.
@@ -195,7 +195,7 @@ def tokenize(
             }
         except (jinja2.TemplateError, UserError) as error:
             if len(made) > 1:
-                # Rendered one by one, the refused row is known.
+                # Rendering the rows one by one shows which of them is refused.
                 for pair in made:
                     tokens({name: [value] for name, value in pair.items()})
             reason = one_line(error)
@@ -255,4 +255,4 @@ def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrai
         return ""
     parting = chat_templates.parting(ids, prompt)
     served, trained = (tokenizer.decode(part[parting : parting + 8]) for part in (prompt, ids))
-    return f"a server shows {served!r} where the chat template has {trained!r} before {side}"
+    return f"a server renders {served!r} where the chat template has {trained!r} before {side}"

@@ -150,9 +150,9 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
 
 
 def _saved(folder: Path) -> dict[str, list[str]]:
-    """The files of each split of what `save_to_disk` has written; of another folder none.
+    """The files of each split of a folder that `save_to_disk` wrote; empty for any other folder.
 
-    What `map` and an earlier `save_to_disk` left beside them is no part of it.
+    Files that `map` or an earlier `save_to_disk` left beside them are no part of the dataset.
 
     Raises:
         UserError: its lists of files are damaged.
@@ -200,8 +200,8 @@ def _check_card(card: Path) -> bool:
                 or path.parts[:1] == ("~",)
             ):
                 raise UserError(
-                    f"{card}: configs: {key}: {shown(pattern)} lies outside the repository, whose card may only name "
-                    "files of its own; copy the file into the folder, or give it itself"
+                    f"{card}: configs: {key}: {shown(pattern)} lies outside the repository, and a card may only name "
+                    "files of its own repository; copy the file into the folder, or give that file as the data"
                 )
     return bool(configurations)
 
@@ -238,7 +238,10 @@ def _check_whole(splits: Mapping[str, list[Path]]) -> None:
     """
     counts = Counter(file for files in splits.values() for file in files)
     if left := next((file for file in counts if re.fullmatch(r"cache-\w+\.arrow", file.name)), None):
-        raise UserError(f"{left}: is what `map` of `datasets` left beside the data; remove it, or give {left.parent}")
+        raise UserError(
+            f"{left}: is a cache file that `map` of `datasets` left beside the data; remove it, or give the folder "
+            f"{left.parent}"
+        )
     for file, count in counts.items():
         if count > 1:
             raise UserError(f"{file}: is {count} times in {' and '.join(splits)}; rename it, or correct the card")
@@ -252,7 +255,7 @@ def _check_whole(splits: Mapping[str, list[Path]]) -> None:
 
 
 def _check_left_out(folder: Path, wanted: Collection[str], read: Mapping[str, list[Path]]) -> None:
-    """Check that no file of the wanted splits has another form, of which `datasets` reads one; log files of no split.
+    """Check that all files of a wanted split have one form, as `datasets` reads only one; log files of no split.
 
     Raises:
         UserError: a file of a wanted split would be left out.
@@ -285,13 +288,16 @@ def _form(builder: DatasetBuilder) -> str:
 def _folder(source: str, revision: str | None) -> Path:
     """The folder of a repository's commit in the Hub's cache, which is named by the commit."""
     name = f"{source}@{revision}" if revision else source
-    remedy = "check the name and the network, or fetch it where there is one and copy the cache (HF_HOME) here"
+    remedy = (
+        "check the name and the network, or fetch it on a machine with network access and copy its cache (HF_HOME) here"
+    )
     with failures(f"hf://datasets/{name}/data", remedy):
         try:
             folder = huggingface_hub.snapshot_download(source, repo_type="dataset", revision=revision)
         except LocalEntryNotFoundError as error:
             raise UserError(
-                f"{name}: is no file or folder here nor in the cache of the Hub, which cannot be reached; {remedy}"
+                f"{name}: is neither a file or folder here nor in the Hub's cache, and the Hub cannot be reached; "
+                f"{remedy}"
             ) from error
     logger.info("%s: commit %s", source, Path(folder).name)
     return Path(folder)
@@ -320,10 +326,10 @@ def _as_file(builder: DatasetBuilder, split: str, folder: Path, source: str) -> 
 
 
 def _reader(builder: DatasetBuilder, files: list[Path], folder: Path) -> Reader | None:
-    """The reader of files in which a text stays a text; None for those that `datasets` reads.
+    """The reader for files whose texts `datasets` would convert; None for files that `datasets` may read.
 
-    `datasets` reads the texts of a column of JSON with values of several kinds as JSON, and the cells of CSV as values:
-    '007' becomes a number, 'None' nothing.
+    In a JSON column with values of several kinds `datasets` parses texts as JSON, and in CSV it parses cells as values:
+    '007' becomes a number, 'None' a null.
 
     Raises:
         UserError: the card has options for CSV that are not read here, or a file of CSV is compressed otherwise.
@@ -337,7 +343,7 @@ def _reader(builder: DatasetBuilder, files: list[Path], folder: Path) -> Reader 
     settings, usual = (each.pd_read_csv_kwargs for each in (config, type(config)(sep=config.sep)))
     if settings != usual or len(str(config.sep)) != 1 or not named:
         raise UserError(
-            f"{folder}: tables of a repository are read if their names end in .csv, .tsv or those and .gz, and their "
-            "card has no option of CSV but sep, one character; convert them to JSON Lines"
+            f"{folder}: tables of a repository must end in .csv, .tsv, .csv.gz or .tsv.gz, and their card may have no "
+            "CSV option but sep, one character; convert them to JSON Lines"
         )
     return partial(tables.records, delimiter=config.sep)

@@ -39,7 +39,7 @@ RENDERED = ("messages", "prompt", "chosen", "rejected", *GIVEN)
 """The columns that are kept as JSON."""
 
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
-"""The columns of remarks that are printed once a file: on columns that are not read, and on the reading of others."""
+"""The columns of remarks, which are logged once per file: names of unread columns, and how others were read."""
 
 FORMS = {
     ".parquet": "Parquet",
@@ -112,7 +112,7 @@ def _of_folder(folder: Path, option: str) -> dict[str, Path]:
 
 
 def _is_of(file: Path, split: str) -> bool:
-    """Whether a file or folder has rows of a split by its name; JSON whose name only begins so may be settings."""
+    """Whether a file or folder is named as rows of a split; `train_x.json` is not, since it may be settings."""
     if file.is_dir():
         return file.name == split
     rest = _uncompressed(file).stem.removeprefix(split)
@@ -144,8 +144,8 @@ def columns(path: Path) -> list[str]:
 def read(path: Path) -> Iterator[Row]:
     """The rows of a file in one of `FORMS`, with their names in errors as `row`.
 
-    That is `line 5`, `item 5` of a list, or `row 4` of Parquet and Arrow, counted from 0 as its tools do; with its
-    question, if it has one. The rows have the columns of `forms.USED`; other columns with a value are named in
+    `row` is `line 5`, `item 5` of a list, or `row 4` of Parquet and Arrow, counted from 0 as their tools do; the
+    question follows if there is one. The rows have the columns of `forms.USED`; other columns with a value are named in
     `unread`.
 
     Raises:
@@ -200,7 +200,7 @@ def _of_parquet(path: Path) -> Iterator[tuple[str, Row]]:
 def _present(value: Any) -> Any:
     """A value without the keys that Parquet adds to an object where another row's has them.
 
-    A message without content is one of null, as it is written beside calls.
+    A message keeps a null content, which stands beside tool calls.
     """
     if isinstance(value, dict):
         message = value.get("role") is not None
@@ -213,8 +213,8 @@ def _present(value: Any) -> Any:
 def cached(path: Path, made: Callable[[], Iterator[Row]], features: Features, *options: object) -> Dataset:
     """The rows that `made` makes of a file, in the cache: the first process that needs them reads the file, row by row.
 
-    The columns of `RENDERED` are kept as JSON; who reads them gets the values. The key of the rows is the file's
-    content, its name (a stage and a form), the options and the code.
+    The columns of `RENDERED` are stored as JSON and parsed again on reading. The key of the rows covers the file's
+    content, its name (which tells stage and form), the options and the code.
 
     Raises:
         UserError: as `made`.
@@ -246,7 +246,7 @@ def _json(value: Any) -> str:
     """A value as JSON.
 
     Raises:
-        UserError: it holds what JSON has no form for; names its kind.
+        UserError: JSON cannot represent the value; names its type.
     """
 
     def refuse(each: Any) -> None:
@@ -269,7 +269,9 @@ def mix(dataset: Dataset, others: Mapping[str, Dataset], ratios: Mapping[str, fl
     parts = [dataset]
     for path, ratio in ratios.items():
         if not ratio > 0:
-            raise UserError(f"mix: {path}: {ratio} is not a ratio above 0, rows per row of data")
+            raise UserError(
+                f"mix: {path}: {ratio} is not a ratio above 0; give the number of its rows per row of the data"
+            )
         wanted, there = round(ratio * len(dataset)), len(others[path])
         if wanted > there:
             raise UserError(
@@ -293,8 +295,8 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise UserError(
-            f"{path}: {row['row']}: has half of a character, \\u{ord(half):04x} (a pair of escapes was cut); fix or "
-            "remove the row"
+            f"{path}: {row['row']}: has half of a character, the unpaired surrogate \\u{ord(half):04x}; fix or remove "
+            "the row"
         ) from error
     except UserError as error:
         raise UserError(f"{path}: {row['row']}: {error}; fix or remove the row") from error
@@ -302,7 +304,7 @@ def in_form(path: Path, row: Row, form: Callable[..., Row], *options: object) ->
 
 
 def say(file: str, dataset: Dataset) -> None:
-    """Log once the columns of a file that are not read, and those read otherwise than their names suggest."""
+    """Log once which columns of a file are not read, and which are read otherwise than their names suggest."""
     if unread := _all(dataset["unread"]):
         what = f"{len(unread)} columns are" if len(unread) > 1 else "1 column is"
         more = f" and {len(unread) - forms.SHOWN} more" if len(unread) > forms.SHOWN else ""

@@ -36,7 +36,7 @@ def records(path: Path, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if count > 1:
             raise UserError(f"{path}:{line}: has {count} columns of the name {name}; rename or remove one")
         if len(names) == 1 and re.search(r"[,;|\t]", names[0]):
-            raise UserError(f"{path}:{line}: has one cell, {names[0]}; separate cells by {delimiter!r}")
+            raise UserError(f"{path}:{line}: has only one column, {names[0]}; separate columns by {delimiter!r}")
         line = rows.line_num + 1
         for cells in rows:
             # An empty line has none.
@@ -50,8 +50,8 @@ def records(path: Path, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
             line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}:{line}: its row is not quoted as tables are ({error}); quote the whole cell, and write quotation "
-            "marks in it twice"
+            f"{path}:{line}: its quoting is malformed ({error}); quote the whole cell, and double the quotation marks "
+            "in it"
         ) from error
 
 

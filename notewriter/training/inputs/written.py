@@ -1,4 +1,4 @@
-"""The text that a chat template makes of a row: each key of its messages, its tools and variables, no own token."""
+"""Checks that a chat template writes all that a row gives it, and that the row has none of its special tokens."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def own_tokens(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> tup
         try:
             (frame,) = chat_templates.render([messages], tokenizer, generate=True)
         except (jinja2.TemplateError, UserError):
-            # Some know no system role, or leave it out; what else is wrong with a template is said of the first row.
+            # Some templates refuse or leave out the system role; their other faults are reported with the first row.
             continue
         ids |= set(frame)
         break
@@ -63,8 +63,8 @@ def check(
         text = "\n".join(texts_in(message))
         if held := [token for token in own if token in text]:
             raise UserError(
-                f"{column(number)} holds {min(held, key=text.index)} in a text of the {message['role']}, a special "
-                "token of the model's chat template; give the messages instead of a template's output, or remove the "
+                f"{column(number)} holds {min(held, key=text.index)} in a text of the {message['role']}: it is a "
+                "special token of the model's chat template; give messages instead of rendered text, or remove the "
                 "token"
             )
     variables = {name: value for name, value in given.items() if name != "tools"}

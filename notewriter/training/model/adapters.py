@@ -32,13 +32,13 @@ MERGED = "base"
 """The folder in a run folder for the merged model that the run starts from, the base of its new adapter."""
 
 MERGED_FROM = "merged_from"
-"""The file there with the fingerprint of the adapter; written last."""
+"""The file in `MERGED` with the fingerprint of the merged adapter; written last."""
 
 
 def whole_base(base: str, output: str, training: TrainingArguments) -> str:
-    """A base model; in place of a LoRA adapter, the base with the adapter merged into it, in a folder of the run.
+    """The base model to train: for a LoRA adapter, its base with the adapter merged into it, in a folder of the run.
 
-    Merges unless an earlier start has.
+    An earlier start of the run may have merged it already.
 
     Raises:
         UserError: as `merge`.
@@ -140,7 +140,7 @@ def merge(adapter: Path, output: Path) -> None:
 
 
 def dequantized(model: PreTrainedModel, name: str) -> PreTrainedModel:
-    """A model with float32 weights in place of quantized ones, to which nothing can be added.
+    """A model with float32 weights in place of quantized ones, into which no adapter can be merged.
 
     Raises:
         UserError: its kind of quantization cannot be undone.
@@ -168,7 +168,7 @@ def adapting() -> Iterator[None]:
         if "lora_dropout" not in str(error):
             raise
         raise UserError(
-            "lora_dropout: PEFT has none for the experts among lora_target_modules (TRL's default is 0.05); give "
+            "lora_dropout: PEFT has no dropout for the experts among lora_target_modules (TRL's default is 0.05); give "
             "--lora_dropout 0"
         ) from error
 
@@ -176,8 +176,8 @@ def adapting() -> Iterator[None]:
 def merged_into(model: PeftModel) -> PreTrainedModel:
     """The base of a model with an adapter, with the adapter merged into it.
 
-    Where the input and output embeddings are one tensor, PEFT adds the change of either to it, and the model would
-    read and write other words than with the adapter. So they become two, unless both have changed alike.
+    Where input and output embeddings are tied, PEFT would add the adapter's change of either to both, and the merged
+    model would differ from the model with the adapter. So they are untied, unless both changes are equal.
     """
     shared: set[int] = set()
     for module in model.modules():

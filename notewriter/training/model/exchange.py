@@ -1,7 +1,7 @@
 """Settings of saved models for other programs: transformers 4 reads the same model as transformers 5.
 
-transformers 5 writes the base of rotary embeddings where 4 does not look; 4 then silently computes with 10,000. It
-names a class of tokenizers that 4 does not know. And training leaves the cache of keys and values off.
+transformers 5 writes the base of rotary embeddings where 4 does not look; 4 then silently computes with 10,000. It also
+names a tokenizer class that 4 does not know. And training leaves `use_cache` false.
 """
 
 import json
@@ -41,7 +41,7 @@ def settle(folder: Path, base: Stored) -> None:
         if part and isinstance(part.get("rope_parameters"), dict):
             part |= older_rope(part["rope_parameters"])
     _write(folder / "config.json", older)
-    # Where transformers 5 would read the older form differently, its own alone is right.
+    # Where transformers 5 would read the older form differently, only its own form is written.
     if load(AutoConfig, folder).to_dict() != meant:
         _write(folder / "config.json", settings)
 
@@ -55,7 +55,7 @@ def older_rope(parameters: dict[str, Any]) -> dict[str, Any]:
     scaling = {key: value for key, value in whole.items() if key not in {"rope_theta", "partial_rotary_factor"}}
     kind = scaling.get("rope_type", "default")
     if kind == "longrope":
-        # These alone, or it refuses; the original length stands beside them.
+        # transformers 4 refuses further keys; the original length stands beside `rope_scaling`.
         scaling = {"type": kind, **{key: scaling[key] for key in ("short_factor", "long_factor")}}
     older = {"rope_theta": whole["rope_theta"], "rope_scaling": None if kind == "default" else scaling}
     if whole.get("partial_rotary_factor", 1.0) != 1.0:

@@ -1,4 +1,4 @@
-"""A model's generation settings, which transformers loads leniently, and refuses to save: with a model's weights."""
+"""A model's generation settings: transformers loads contradictory ones, but refuses to save them with the weights."""
 
 import functools
 import logging

@@ -1,4 +1,4 @@
-"""Functions of TRL 1.16 that training replaces, all of them here, each once it is known to be there."""
+"""All functions of TRL 1.16 that training replaces; each is first checked to exist."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from trl.trainer import dpo_trainer, utils
 from notewriter.ground.errors import UserError
 
 THEIRS = getattr(utils, "_use_triton", None)
-"""TRL 1.16's: whether a device has its kernels."""
+"""TRL 1.16's own function: whether a device has TRL's kernels."""
 
 
 every_position = False
@@ -33,7 +33,8 @@ def scores_labels_alone(device: torch.device) -> bool:
     """Whether TRL's fused head is to leave positions without a label out, which are most of a prompt's.
 
     TRL 1.16 does so only where it has kernels: elsewhere a device may compile anew for every number of positions, but a
-    CPU does not. Nor where every position has a label (`all_labelled`), which costs a wait for the device to find out.
+    CPU does not. Where every position has a label (`all_labelled`), there is nothing to leave out, and looking for it
+    would wait for the device.
     """
     if every_position:
         return False

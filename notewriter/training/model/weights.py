@@ -50,7 +50,7 @@ def check_base(training: TrainingArguments, model: ModelConfig) -> str:
     else:
         base = named_base(model)
     if Path(training.output_dir or "").resolve() == Path(base).resolve():
-        raise UserError(f"{training.output_dir}: is the base model; give another --output_dir")
+        raise UserError(f"{training.output_dir}: is the base model's folder; give another --output_dir")
     return base
 
 
@@ -162,13 +162,15 @@ def load_whole(name: str, **options: Any) -> PreTrainedModel:
     model, info = loaded
     if unread := sorted(info["unexpected_keys"]):
         logger.warning(
-            "%s: %d of its weights are not read, %s first: its configuration has no place for them",
+            "%s: %d of its weights, such as %s, are not loaded: its configuration has no place for them",
             name,
             len(unread),
             unread[0],
         )
     if missing := sorted(info["missing_keys"]):
-        raise UserError(f"{name}: its files lack {len(missing)} weights, {missing[0]} first; copy or save it again")
+        raise UserError(
+            f"{name}: its files lack {len(missing)} weights, such as {missing[0]}; copy or save the model again"
+        )
     if model.can_generate():
         generation.make_savable(model.generation_config, name)
     return cast(PreTrainedModel, model)

@@ -35,6 +35,8 @@ class PublishArguments:
         default_factory=list,
         metadata={"help": "metrics.json files of the systems that it is compared with, for the card's table only"},
     )
-    license: str | None = option(None, "the licence's identifier on the hub, such as apache-2.0; the base model binds")
-    private: bool = option(True, "whether only you can see it; false makes it public")
+    license: str | None = option(
+        None, "the licence's identifier on the hub, such as apache-2.0; the base model's licence may prescribe it"
+    )
+    private: bool = option(True, "whether the repositories are private; false makes them public")
     dry_run: bool = option(False, "list the files and print the cards; upload nothing")

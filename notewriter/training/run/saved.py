@@ -12,7 +12,9 @@ from notewriter.models.checkpoint import checkpoints_of
 from notewriter.training.model import weights
 from notewriter.training.run.resumption import on_main_process
 
-REMEDY = "the run is not finished; correct the cause, free space or the launch file, and run the command again"
+REMEDY = (
+    "the run is not finished; correct the cause (such as a full disk, or the launch file) and run the command again"
+)
 
 
 def last_finite(run: Path) -> Path | None:
@@ -42,7 +44,7 @@ def require_weights(folder: Path) -> None:
     """Check that a model or an adapter was saved at all.
 
     Raises:
-        UserError: no file of weights is there, as where a launch file has each process save its own part.
+        UserError: there is no file of weights, for example because a launch file has each process save its own part.
     """
     if not any(folder.glob("*model*.safetensors")):
         raise UserError(f"{folder}: has no weights after saving; {REMEDY}")
@@ -78,7 +80,9 @@ def _choose(trainer: Trainer, folder: Path, model: torch.nn.Module, trained: dic
         weights.check_whole(str(folder), "main", trainer.args)
     found = [name for name in trained if name in saved]
     if not found:
-        raise UserError(f"{folder}: none of the trained weights is in the files, {next(iter(trained))} first; {REMEDY}")
+        raise UserError(
+            f"{folder}: none of the trained weights, such as {next(iter(trained))}, is in the files; {REMEDY}"
+        )
     return min(found, key=lambda name: (trained[name].numel() or torch.Size(_shape(trained[name])).numel(), name))
 
 

@@ -7,17 +7,21 @@ the same.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Sampler
+from transformers.trainer_pt_utils import BatchRebalanceSampler, LengthGroupedSampler, get_length_grouped_indices
 
 from notewriter.ground.errors import UserError
 from notewriter.training.run.recomputation import RecomputesByNeed
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.saved import last_finite
 from notewriter.training.run.throughput import Meter
+from notewriter.training.sampler import OrderOfEpoch
 
 SKIPPED = 24
 """Steps that float16 may skip one after another: it halves its scale, first 2^16, each time until gradients fit."""
@@ -26,8 +30,8 @@ SKIPPED = 24
 class Steps(RecomputesByNeed):
     """A mixin for a trainer of TRL: its throughput is logged, and it ends at its last step or where it diverges.
 
-    It ends before the optimizer takes a step that is not finite. DeepSpeed takes it with the backward: the weights are
-    then lost, and the checkpoint before them is not.
+    The run ends before the optimizer takes a step that is not finite. DeepSpeed takes this step within the backward
+    pass: the weights are then lost, but the last checkpoint is not.
     """
 
     losses: list[torch.Tensor]
@@ -43,6 +47,29 @@ class Steps(RecomputesByNeed):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*arguments, **state)  # type: ignore[no-untyped-call]
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
+        """transformers' sampler, whose order follows from the seed and the epoch alone.
+
+        transformers 5.19 draws that of group_by_length from torch's global generator, so that a resumed run would
+        repeat rows and leave others out, and gives batch_rebalance one constant seed.
+        """
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, BatchRebalanceSampler):
+            sampler.seed = self.seed_of_order()
+        if isinstance(sampler, LengthGroupedSampler):
+            return self.of_epoch(
+                len(sampler), partial(get_length_grouped_indices, sampler.lengths, sampler.batch_size, None)
+            )
+        return sampler
+
+    def of_epoch(self, rows: int, draw: Callable[[torch.Generator], Iterable[int]]) -> Sampler[int]:
+        """A sampler of the orders that `draw` returns for the run's seed and the current epoch."""
+        return OrderOfEpoch(rows, draw, self.seed_of_order(), lambda: int(self.state.epoch or 0))
+
+    def seed_of_order(self) -> int:
+        """`data_seed`, or `seed` without it."""
+        return int(self.args.seed if self.args.data_seed is None else self.args.data_seed)
 
     def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> torch.Tensor:
         """Count a batch, train on it, and keep its loss until the step is complete, without waiting for the device."""

@@ -33,10 +33,10 @@ from notewriter.training.run.steps import OnPairs, Steps
 from notewriter.training.run.throughput import Meter
 
 PAIR_COLUMNS = ["prompt_ids", "chosen_ids", "rejected_ids", "length"]
-"""Of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
+"""The columns of pairs: the checked tokens, and `length` for `train_sampling_strategy: group_by_length`."""
 
 SIDE_COLUMNS = ["prompt_ids", "completion_ids", "label", "length"]
-"""Of the sides of pairs, for KTO, whose own loss needs `KL_completion_ids` too."""
+"""The columns of KTO's rows, the sides of pairs; its own loss needs `KL_completion_ids` too."""
 
 CONVERSATION_COLUMNS = ["input_ids", "labels", "length"]
 

@@ -113,7 +113,7 @@ def _obstacle(model: PreTrainedModel) -> str:
 
 
 PROJECTIONS = ("q_proj", "o_proj", "out_proj", "dense", "c_proj")
-"""Names of an attention's queries and of its output's projection.
+"""Names of the query projection and the output projection of an attention layer.
 
 Where one matrix makes queries, keys and values (GPT-2, Phi-3), it is computed whole.
 """

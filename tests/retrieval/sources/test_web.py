@@ -54,6 +54,10 @@ async def test_nothing_found_is_no_error():
         (Answer(400, {"message": f"Not enough credits for {KEY}"}), "refuses the request .*Not enough credits"),
         (Answer(500, {"message": KEY}), "no usable reply after 2 attempts"),
         ({"organic": 7}, "no usable reply after 2 attempts .*organic must be list"),
+        # Of other services, and an error that is sent as a success.
+        ({"results": [{"title": "River", "url": "https://a.example/river"}]}, "no usable reply .*'results': .*organic"),
+        ({"web": {"results": []}}, "no usable reply .*'web': .*organic must be list"),
+        ({"error": "no credits"}, "no usable reply .*{'error': 'no credits'}: organic must be list"),
     ],
 )
 async def test_a_failure_is_named_and_never_shows_the_key(reply, problem, caplog):

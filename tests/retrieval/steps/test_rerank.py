@@ -93,6 +93,7 @@ async def test_a_language_model_orders_the_candidates_in_windows():
         # A thought that was cut names no order.
         ("<think>maybe [3], or rather", [0, 1, 2]),
         ("[3]", [2, 0, 1]),
+        ("These are the 3 passages in order: [2] > [1] > [3]", [1, 0, 2]),
         ("The best is [2], then [2], [9] and [0].", [1, 0, 2]),
         ("I cannot rank these.", [0, 1, 2]),
         ("", [0, 1, 2]),

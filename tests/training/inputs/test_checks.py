@@ -52,7 +52,7 @@ def test_a_prompt_that_does_not_begin_both_sides_is_an_error(
 ) -> None:
     tokenizer.chat_template += "{% if add_generation_prompt %}the town {% endif %}"
 
-    with pytest.raises(UserError, match=r"row 0: .*prompt does not begin both sides: a server shows 'town'"):
+    with pytest.raises(UserError, match=r"row 0: .*prompt is not the beginning of both sides: a server renders 'town'"):
         check_pairs(tokenizer, make_pair(0))
 
 
@@ -63,7 +63,7 @@ def test_an_end_of_turn_at_which_no_server_stops_is_an_error(
     tokenizer.eos_token = "<system>"
 
     with pytest.raises(
-        UserError, match=r"chosen: what is trained ends in 'the <end>' without a token that ends a turn \(<system>\)"
+        UserError, match=r"chosen: the trained part ends in 'the <end>' without a token that ends a turn \(<system>\)"
     ):
         check_pairs(tokenizer, make_pair(0))
 
@@ -72,7 +72,7 @@ def test_an_end_of_turn_in_a_text_is_an_error(tokenizer: PreTrainedTokenizerBase
     broken = make_pair(0)
     broken["rejected"][0]["content"] = "a <end> river"
 
-    with pytest.raises(UserError, match=r"rejected holds <end> in a text of the assistant, a special token"):
+    with pytest.raises(UserError, match=r"rejected holds <end> in a text of the assistant: it is a special token"):
         check_pairs(tokenizer, broken)
 
 
@@ -83,7 +83,7 @@ def test_an_end_of_turn_that_the_template_writes_into_an_answer_is_an_error(
         "{{ message.content }}", "{{ message.content.replace('ago', '<end> ago') }}"
     )
 
-    with pytest.raises(UserError, match=r"rejected: <end> ends a turn in the middle of what is trained"):
+    with pytest.raises(UserError, match=r"rejected: <end> ends a turn in the middle of the trained part"):
         check_pairs(tokenizer, make_pair(0))
 
 
@@ -95,7 +95,9 @@ def test_an_answer_of_which_the_template_writes_the_end_alone_is_an_error(
     )
     thought = make_pair(1) | {"rejected": [{"role": "assistant", "content": "the river </think>"}]}
 
-    with pytest.raises(UserError, match=r"row 1: rejected: the model's chat template writes nothing of an answer but"):
+    with pytest.raises(
+        UserError, match=r"row 1: rejected: the model's chat template writes only the end-of-turn token"
+    ):
         check_pairs(tokenizer, make_pair(0), thought)
 
 
@@ -116,7 +118,7 @@ def test_a_doubled_beginning_of_sequence_is_an_error(tokenizer: PreTrainedTokeni
 def test_padding_that_is_trained_is_an_error(tokenizer: PreTrainedTokenizerBase, make_pair: Pair) -> None:
     tokenizer.pad_token = "<end>"
 
-    with pytest.raises(UserError, match="padding, <end>, is a token that is trained"):
+    with pytest.raises(UserError, match="the padding token <end> is trained"):
         check_pairs(tokenizer, make_pair(0))
 
 

@@ -80,7 +80,7 @@ THOUGHTS = [
 def test_a_template_that_strips_earlier_thoughts_is_refused() -> None:
     tokenizer, stops = tokenizer_of(FORGETFUL, ["<im_end>"])
 
-    with pytest.raises(UserError, match=r"not prefix-stable: after 3 message\(s\) a server shows '<think> thought"):
+    with pytest.raises(UserError, match=r"not prefix-stable: after 3 message\(s\) a server renders '<think> thought"):
         conversations.label(THOUGHTS, 0, tokenizer, stops)
 
 

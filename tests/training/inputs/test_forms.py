@@ -168,13 +168,13 @@ def test_scores_against_the_names_of_the_sides_are_told_of(tmp_path):
     row = {"prompt": "Whose?", "chosen": "The river's.", "rejected": "When?", "chosen_score": 2, "rejected_score": 9}
     (pair,) = pairs.read(file_of(tmp_path, row))
     assert pair["remarks"] == [
-        "rejected has the higher score in some rows, which are trained as named; min_margin drops them"
+        "rejected has the higher score in some rows; they are trained as labelled, and min_margin drops them"
     ]
 
 
 def test_half_of_a_character_is_refused_by_its_row(tmp_path):
     path = file_of(tmp_path, {"messages": [*ASKED, ANSWER[0] | {"content": "cut \ud83d"}]})
-    with pytest.raises(UserError, match=r"rows\.jsonl: line 1: has half of a character, \\ud83d "):
+    with pytest.raises(UserError, match=r"rows\.jsonl: line 1: has half of a character, the unpaired .* \\ud83d;"):
         conversations.read(path)
 
 
@@ -257,8 +257,8 @@ def test_the_provenance_of_our_own_data_is_nothing_that_a_training_leaves_out(tm
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"messages": [*ASKED, ANSWER[0] | {"weight": 0.5}]}, "a weight is 0 or 1 here"),
-        ({"messages": [ASKED[0] | {"train": True}, *ANSWER]}, "only the assistant's are trained"),
+        ({"messages": [*ASKED, ANSWER[0] | {"weight": 0.5}]}, "a weight can only be 0 or 1"),
+        ({"messages": [ASKED[0] | {"train": True}, *ANSWER]}, "only messages of the assistant are trained"),
         ({"messages": [*ASKED, ANSWER[0] | {"train": False}]}, "there is nothing to train"),
         ({"messages": [*ASKED, *ANSWER], "images": ["a.png"]}, "only texts are trained"),
         ({"messages": [*ASKED, *ANSWER], "functions": [TOOL]}, "rename it to tools"),
@@ -274,7 +274,7 @@ def test_the_provenance_of_our_own_data_is_nothing_that_a_training_leaves_out(tm
         ({"messages": [*ASKED, ANSWER[0] | {"content": " \n"}]}, "has an empty message of the assistant"),
         ({"messages": [*ASKED, ANSWER[0] | {"mask": 1}]}, "write it as the weight of each message"),
         ({"messages": [*ASKED, *ANSWER], "loss_mask": [0, 1]}, "write it as the weight of each message"),
-        ({"messages": [*ASKED, ANSWER[0] | {"loss_scale": 0.5}]}, "a weight is 0 or 1 here"),
+        ({"messages": [*ASKED, ANSWER[0] | {"loss_scale": 0.5}]}, "a weight can only be 0 or 1"),
         ({"prompt": ASKED, "completion": [*ASKED, *ANSWER]}, "completion repeats its prompt; give only the messages"),
         (
             {"prompt": [*ASKED, *ANSWER], "completion": [*ASKED, *ANSWER, *ASKED, *OTHER]},
@@ -340,7 +340,9 @@ def test_the_space_after_the_last_mark_of_a_dialogue_is_no_part_of_an_answer():
 
 
 def test_answers_that_begin_with_the_text_of_their_prompt_are_told_of():
-    told = ["completions begin with the text of their prompt in some rows, and are trained so; leave it out of them"]
+    told = [
+        "completions repeat the text of their prompt in some rows, and the repetition is trained; remove it from them"
+    ]
     pair = {"prompt": "Whose is it?", "chosen": "Whose is it? His.", "rejected": "Whose is it? When?"}
     assert forms.pair(pair)["remarks"] == told
     assert forms.conversation({"prompt": "Whose is it?", "completion": "Whose is it? His."})["remarks"] == told

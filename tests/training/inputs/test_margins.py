@@ -45,5 +45,5 @@ def test_pairs_without_scores_that_are_mixed_in_stay(
 
 
 def test_margins_need_scores(four_steps: Callable[..., list[str]], write_pairs: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"train\.parquet: min_margin needs scores, and its judges gave none; leave"):
+    with pytest.raises(UserError, match=r"train\.parquet: min_margin needs scores, and these pairs have none; leave"):
         train_dpo.main(four_steps(pairs=write_pairs(), min_margin=0.1))

@@ -125,8 +125,8 @@ REFUSED = {
     "Llama-3.2": r'llama3_2: .* today\'s date .* set chat_template_kwargs: {date_string: "26 Jul 2024"}',
     "Qwen3.5": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
     "Qwen3.8": r"set chat_template_kwargs: {enable_thinking: false}, for training and serving",
-    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* remove it from the end",
-    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* remove it from the end",
+    "DeepSeek-R1-Distill": r"opens each answer with '<think>\\n' and has no variable .* remove this opening from",
+    "GLM-Z1": r"opens each answer with '<think>' and has no variable .* remove this opening from",
 }
 """What cannot be trained as it comes, and the remedy that the error names."""
 
@@ -280,7 +280,7 @@ def test_a_template_that_takes_lists_alone_is_refused(template: str) -> None:
     tokenizer, _ = tokenizer_of("SmolLM2")
     tokenizer.chat_template = (SHIPPED / f"{template}.jinja").read_text()
     with pytest.raises(
-        UserError, match="leaves out the text of a message of the role assistant, or takes it as a list"
+        UserError, match="leaves out the text of a message of the role assistant, or accepts it only as a list"
     ):
         chat_templates.render([CHAIN], tokenizer)
 

@@ -151,7 +151,7 @@ def test_a_card_names_what_separates_the_cells_of_tables(tmp_path: Path) -> None
 def test_a_card_with_other_options_of_tables_is_refused(tmp_path: Path, option: str) -> None:
     card = f"---\nconfigs:\n- config_name: default\n  data_files: all.csv\n  {option}\n---\n"
     folder = folder_of(tmp_path, **{"all.csv": CELLS, "README.md": card})
-    with pytest.raises(UserError, match=r"card has no option of CSV but sep, one character; convert them"):
+    with pytest.raises(UserError, match=r"card may have no CSV option but sep, one character; convert them"):
         rows.find_splits(folder, "--data")
 
 
@@ -206,7 +206,7 @@ def test_saved_datasets_in_a_folder_of_them_are_read_without_what_map_left(tmp_p
     Dataset.from_list([{"prompt": "who", "completion": "me"}]).save_to_disk(tmp_path / "mine/train")
     datasets.load_from_disk(tmp_path / "mine/train").map(lambda row: {"completion": "you"})
     with pytest.raises(
-        UserError, match=r"cache-\w+\.arrow: is what `map` of `datasets` left beside the data; remove it"
+        UserError, match=r"cache-\w+\.arrow: is a cache file that `map` of `datasets` left beside the data; remove it"
     ):
         rows.find_splits(tmp_path / "mine", "--data")
 
@@ -334,7 +334,7 @@ def test_a_name_on_the_hub_is_pinned_to_its_commit(revision: str) -> None:
 @pytest.mark.usefixtures("offline_hub")
 @pytest.mark.parametrize("name", ["someone/else", f"someone/preferences@{'0' * 40}"])
 def test_what_is_not_in_the_cache_of_an_offline_machine_is_named(name: str) -> None:
-    with pytest.raises(UserError, match=rf"{name}: is no file or folder here nor in the cache of the Hub"):
+    with pytest.raises(UserError, match=rf"{name}: is neither a file or folder here nor in the Hub's cache"):
         rows.find_splits(name, "--pairs")
 
 

@@ -103,7 +103,7 @@ def test_one_content_under_two_endings_is_read_by_each(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text(text.replace("x,", ""))
     assert conversations.read(tmp_path / "a.tsv")[0]["messages"][1]["content"] == "Mira, Oda"
     (tmp_path / "a.tsv").rename(tmp_path / "a.csv")
-    with pytest.raises(UserError, match="separate cells by ','"):
+    with pytest.raises(UserError, match="separate columns by ','"):
         conversations.read(tmp_path / "a.csv")
 
 

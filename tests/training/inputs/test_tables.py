@@ -63,10 +63,10 @@ def test_a_cell_may_be_long(tmp_path: Path) -> None:
     [
         ("prompt,completion\na,b\nc,d,e\n", r":3: has 3 cells, and the first row 2; quote cells that hold ','"),
         ("prompt,completion\na\n", r":2: has 1 cells, and the first row 2"),
-        ('prompt,completion\na,b\nc,"d\ne,f\n', r":3: its row is not quoted as tables are \(unexpected end of data\)"),
-        ('prompt,completion\na,"b" c\n', r":2: its row is not quoted as tables are"),
+        ('prompt,completion\na,b\nc,"d\ne,f\n', r":3: its quoting is malformed \(unexpected end of data\)"),
+        ('prompt,completion\na,"b" c\n', r":2: its quoting is malformed"),
         ("prompt,completion,completion\na,b,c\n", r":1: has 2 columns of the name completion; rename or remove one"),
-        ("prompt;completion\na;b\n", r":1: has one cell, prompt;completion; separate cells by ','"),
+        ("prompt;completion\na;b\n", r":1: has only one column, prompt;completion; separate columns by ','"),
     ],
 )
 def test_what_would_lose_a_cell_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:

@@ -79,7 +79,7 @@ def test_equal_adapters_have_equal_fingerprints(
 
 def test_a_dropout_that_experts_cannot_have_is_named() -> None:
     with (
-        pytest.raises(UserError, match=r"lora_dropout: PEFT has none for the experts .*; give --lora_dropout 0"),
+        pytest.raises(UserError, match=r"lora_dropout: PEFT has no dropout for the experts .*; give --lora_dropout 0"),
         adapting(),
     ):
         raise ValueError("lora.ParamWrapper does not work with lora_dropout != 0.")

@@ -34,7 +34,7 @@ def incomplete(tiny_model: Path, tmp_path: Path) -> Path:
 def test_dpo_refuses_it(
     four_steps: Callable[..., list[str]], write_pairs: Callable[..., Path], incomplete: Path, tmp_path: Path, lora: bool
 ) -> None:
-    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING} first; copy or save"):
+    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, such as {LACKING}; copy or save"):
         dpo.main(four_steps(pairs=write_pairs(), model_name_or_path=incomplete, use_peft=lora))
     assert not (tmp_path / "run/training.json").exists()
 
@@ -49,13 +49,13 @@ def test_weights_that_the_configuration_has_no_place_for_are_named(
     weights["model.layers.7.mlp.up_proj.weight"] = torch.zeros(64, 32)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     load_whole(str(folder), trust_remote_code=False)
-    assert "deeper: 1 of its weights are not read, model.layers.7.mlp.up_proj.weight first" in caplog.text
+    assert "deeper: 1 of its weights, such as model.layers.7.mlp.up_proj.weight, are not loaded" in caplog.text
 
 
 def test_sft_refuses_it(four_steps: Callable[..., list[str]], incomplete: Path, tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "the town"}, {"role": "assistant", "content": "a river"}]
     Dataset.from_list([{"messages": messages, "dataset": "musique"}] * 4).to_parquet(str(tmp_path / "train.parquet"))
-    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, {LACKING}"):
+    with pytest.raises(UserError, match=rf"incomplete: its files lack 1 weights, such as {LACKING}"):
         sft.main(four_steps(data=tmp_path, model_name_or_path=incomplete))
 
 

@@ -187,7 +187,7 @@ def test_a_checkpoint_is_sent_in_the_type_of_the_final_model(
 
 def test_a_best_checkpoint_that_is_gone_is_named(hub: Hub, checkpoint: Path, scores: Path) -> None:
     shutil.rmtree(checkpoint / "checkpoint-10")
-    with pytest.raises(UserError, match=r"checkpoint-10: scored best but does not exist"):
+    with pytest.raises(UserError, match=r"checkpoint-10: was the best checkpoint in the evaluation but does not exist"):
         publish.publish(publish.PublishArguments(checkpoint=str(checkpoint), repo_id=REPO, load_best=str(scores)))
     assert hub.requests == []
 

@@ -123,5 +123,5 @@ def test_an_evaluation_is_left_as_it_is(build: Callable[..., Any]) -> None:
 
 
 def test_weighted_pairs_and_a_likelihood_of_tokens_are_not_one_loss(four_steps: Options) -> None:
-    with pytest.raises(UserError, match=r"use_weighting: weighs pairs, .*leave one out"):
+    with pytest.raises(UserError, match=r"use_weighting: weights pairs, .*leave out use_weighting or sft"):
         dpo.main(four_steps(pairs="none", loss_type=["sigmoid", "sft"], use_weighting=True))

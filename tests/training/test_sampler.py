@@ -1,17 +1,19 @@
-"""Pairs of one prompt follow each other in an otherwise random order of training."""
+"""The order of rows follows from the seed and the epoch alone; pairs of one prompt may follow each other."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import DPOConfig
 
 from notewriter.training.run.dpo_trainer import MeteredDPOTrainer
-from notewriter.training.sharing.sampler import PromptsTogether, rows_by_prompt
+from notewriter.training.sampler import OrderOfEpoch, by_prompt, rows_by_prompt
 
 ROWS = [[0, 1], [2], [3, 6], [4], [5]]
 
@@ -20,7 +22,7 @@ ROWS = [[0, 1], [2], [3, 6], [4], [5]]
 def make(tiny_model: Path, make_pair: Any, tmp_path: Path) -> Callable[..., MeteredDPOTrainer]:
     """A trainer of two pairs a batch, of six prompts of which each stands twice, six rows apart."""
     pairs = [
-        {column: make_pair(number, words=8)[column] for column in ("prompt", "chosen", "rejected")}
+        {column: make_pair(number, words=8)[column] for column in ("prompt", "chosen", "rejected")} | {"length": number}
         for number in range(6)
     ]
 
@@ -45,7 +47,7 @@ def test_rows_are_gathered_by_their_prompt_wherever_they_are() -> None:
 
 def test_each_epoch_has_every_row_once_and_prompts_in_an_order_of_its_own() -> None:
     epochs = iter(range(4))
-    sampler = PromptsTogether(ROWS, seed=7, epoch=lambda: next(epochs))
+    sampler = OrderOfEpoch(7, partial(by_prompt, ROWS), seed=7, epoch=lambda: next(epochs))
     orders = [[*sampler] for _ in range(4)]
     for order in orders:
         assert sorted(order) == [*range(7)] and len(sampler) == 7
@@ -55,13 +57,16 @@ def test_each_epoch_has_every_row_once_and_prompts_in_an_order_of_its_own() -> N
 
 def test_the_order_follows_from_the_seed_and_the_epoch_alone() -> None:
     def order(seed: int, epoch: int) -> list[int]:
-        return [*PromptsTogether(ROWS, seed, lambda: epoch)]
+        return [*OrderOfEpoch(7, partial(by_prompt, ROWS), seed, lambda: epoch)]
 
     assert order(7, 1) == order(7, 1)
     assert len({json.dumps(order(seed, 0)) for seed in range(6)}) > 1
 
 
-def test_a_resumed_run_goes_on_in_the_order_of_its_epoch(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strategy", ["prompts", "random", "group_by_length", "batch_rebalance"])
+def test_a_resumed_run_goes_on_in_the_order_of_its_epoch(
+    strategy: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[int]] = []
     step = MeteredDPOTrainer.training_step
 
@@ -70,13 +75,26 @@ def test_a_resumed_run_goes_on_in_the_order_of_its_epoch(make: Any, monkeypatch:
         return step(trainer, model, inputs, *arguments, **options)
 
     monkeypatch.setattr(MeteredDPOTrainer, "training_step", recorded)
-    settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
+    settings = {"train_sampling_strategy": strategy, "num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
     whole = make(**settings)
     whole.train()
     in_one, seen[:] = [*seen], []
     assert len(in_one) == 12 and in_one[:6] != in_one[6:]
     make(**settings).train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-8")
     assert seen == in_one[8:]
+
+
+@pytest.mark.parametrize("strategy", ["prompts", "random", "group_by_length", "batch_rebalance"])
+@pytest.mark.parametrize("seed", ["seed", "data_seed"])
+def test_another_seed_is_another_order(strategy: str, seed: str, make: Any) -> None:
+    def batches(number: int) -> list[list[int]]:
+        # Without a `seed` of its own a `RandomSampler` takes the global generator's, which a run sets.
+        torch.manual_seed(0)
+        trainer = make(**{"train_sampling_strategy": strategy, seed: number})
+        return [batch["input_ids"].flatten().tolist() for batch in trainer.get_train_dataloader()]
+
+    assert batches(1) == batches(1)
+    assert len({json.dumps(batches(number)) for number in (1, 2, 3)}) > 1
 
 
 @pytest.mark.parametrize("strategy", ["prompts", "random", "sequential"])
