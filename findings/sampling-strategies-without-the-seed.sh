@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # transformers' Trainer and the order of its rows under each `train_sampling_strategy`. Guess before running, from the
-# documentation of `seed` and `data_seed` ("to be used with data samplers"), and doubted for group_by_length after its
-# code was read: wherever rows are shuffled, another seed and another data_seed give another order, and a run that is
+# documentation of `seed` and `data_seed` ("to be used with data samplers"), and doubted for the last two after their code
+# was read: wherever rows are shuffled, another seed and another data_seed give another order, and a run that is
 # resumed within its second epoch reads each row of that epoch once.
 #
 # transformers 5.19.0, torch 2.13.0, accelerate 1.15.0, datasets 5.2.0. 24 rows, batches of four, resumed after step 8.

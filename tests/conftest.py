@@ -20,6 +20,7 @@ from notewriter.evaluation.metrics import FAMILIES
 from notewriter.ground import plugins
 from notewriter.methods import METHODS
 from notewriter.retrieval.chain import PARTS
+from notewriter.rollouts.prompts import FOLDERS
 
 # Small matrices on few cores: threads cost more than they give, in these tests and in the processes they start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -103,7 +104,8 @@ CHAT_TEMPLATE = (
 @pytest.fixture(autouse=True)
 def forgotten_plugins() -> Iterator[None]:
     """A test's own methods, judges and families are forgotten after it, so that their names are free for the next."""
-    tables: list[dict[Any, Any]] = [plugins._LOADED, plugins._FILES, METHODS, JUDGES, FAMILIES, PARTS, BENCHMARKS]
+    own: list[dict[Any, Any]] = [METHODS, FOLDERS, JUDGES, FAMILIES, PARTS, BENCHMARKS]
+    tables = [plugins._LOADED, plugins._FILES, *own]
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):

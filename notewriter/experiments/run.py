@@ -246,7 +246,8 @@ def read_pipeline(path: Path, output_dir: str | None = None, changes: Mapping[st
     for entry, scope, place in itertools.islice(entries, MAX_RUNS + 1):
         runs.append(run := _run(entry, scope, place))
         _check(run, [each.title for each in runs[:-1]], place)
-        for result in run.results():
+        # A named result may be of several: two downloads share a file.
+        for result in run.results() if run.result is None else ():
             if (other := written.setdefault(result, run.title)) != run.title:
                 raise UserError(
                     f"{place}: {run.title!r} writes {result}, which {other!r} writes; give each a folder of its own, "

@@ -228,9 +228,9 @@ def test_a_users_prompts_go_before_ours_file_by_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("deepnote/init_notes.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
-        ("init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
-        ("prompts/deepnote/init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note\.jinja'\?"),
+        ("deepnote/init_notes.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note'"),
+        ("init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note'"),
+        ("prompts/deepnote/init_note.jinja", r"replaces no prompt, .*; did you mean 'deepnote/init_note'"),
         ("deepnote/init_note.txt", r"is not read, since prompts end in \.jinja; rename or remove it"),
         ("deepnote/init_note.system.md", r"is not read, since prompts end in \.jinja"),
     ],

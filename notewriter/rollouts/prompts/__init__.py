@@ -147,7 +147,7 @@ class Prompts:
             elif stage in stages and not prompts & {*own}:
                 raise UserError(f"{folder / name}: is not read, since prompts end in .jinja; rename or remove it")
             elif name.endswith(".jinja") and name not in included:
-                remedy = meant(f"{stage}.jinja", (f"{each}.jinja" for each in stages), "rename or remove it")
+                remedy = meant(stage, stages, "rename or remove it")
                 # What is of no method here may be that of another package, which this command does not know.
                 is_ours = any(each.startswith(f"{parent}/") for each in stages)
                 if is_ours or any(f"/{stage}".endswith(f"/{each}") or each.endswith(f"/{stage}") for each in stages):

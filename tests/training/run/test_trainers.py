@@ -35,6 +35,7 @@ def test_the_private_methods_of_the_libraries_that_are_overridden_are_these() ->
         "DPOTrainer._prepare_dataset",
         "DPOTrainer._precompute_ref_logps",
         "DPOTrainer._set_signature_columns_if_needed",
+        "KTOTrainer._get_train_sampler",
         "KTOTrainer._prepare_dataset",
         "KTOTrainer._set_signature_columns_if_needed",
         "Trainer._get_grad_norm",
