@@ -128,7 +128,7 @@ PIPELINE = {
         {
             "title": "pairs {{ seed }}",
             "each": {"seed": [1, 2]},
-            "command": "notewriter pairs --config pairs.yaml --seed {{ seed }} --output_dir {{ output_dir }}/x",
+            "command": "notewriter pairs --config pairs.yaml --seed {{ seed }} --output_dir piped/{{ seed }}",
             "after": ["index"],
             "needs": {"gpus": 1, "hours": 0.5},
         },

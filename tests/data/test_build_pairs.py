@@ -103,7 +103,9 @@ def test_a_pair_is_two_different_replies_to_one_prompt(build):
 
 
 def test_several_continuations_need_a_temperature(build):
-    with pytest.raises(UserError, match="continuations: 4 are all the same at temperature 0; give --temperature"):
+    with pytest.raises(
+        UserError, match="continuations: 4 continuations are all the same at temperature 0; give --temperature"
+    ):
         build(stages={"deepnote/init_note": "outcome"}, gold_stages=[], continuations=4, temperature=0.0)
 
 

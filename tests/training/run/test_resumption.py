@@ -59,7 +59,9 @@ def test_weights_in_parts_of_an_older_version_are_joined_first(now: str, tmp_pat
     for name in ("pytorch_model_fsdp_0/__0_0.distcp", "optimizer_0/__0_0.distcp"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"in parts .*join them with `accelerate merge-weights .*pytorch_model_fsdp_0 "):
+    with pytest.raises(
+        UserError, match=r"sharded weights .*join them with `accelerate merge-weights .*pytorch_model_fsdp_0 "
+    ):
         resumption.check_sharing(tmp_path, trainer(now))
 
 
@@ -67,5 +69,7 @@ def test_zero_goes_on_with_as_many_processes(tmp_path: Path) -> None:
     (tmp_path / "global_step8").mkdir()
     for name in SAVED["DeepSpeed"]:
         (tmp_path / name).touch()
-    with pytest.raises(UserError, match=r"saved by 2 processes, .* not with 1; start 2, or begin a new run from"):
+    with pytest.raises(
+        UserError, match=r"saved by 2 processes, .* not with 1; start 2 processes, or begin a new run from"
+    ):
         resumption.check_sharing(tmp_path, trainer("DeepSpeed", 1))
