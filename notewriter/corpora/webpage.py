@@ -246,7 +246,7 @@ def _rewrite(node: Any) -> None:
     elif "tsd-tag" in names:
         # TypeDoc's `Optional`.
         node.tail = f" {node.tail or ''}"
-    elif "RktBlk" in names or ("fragment" in names and node.find(".//div[@class='line']") is not None):
+    elif "SCodeFlow" in names or ("fragment" in names and node.find(".//div[@class='line']") is not None):
         # Racket's and Doxygen's code.
         node.tag = "pre"
         for line in node.iterdescendants("div", "tr"):

@@ -312,7 +312,8 @@ def distinct(values: Iterable[str]) -> tuple[str, ...]:
 def get(record: dict[str, Any], key: str, expected: type[T], place: str) -> T:
     """A required field of a given type, such as `str` or `list[str]`."""
     if key not in record:
-        raise UserError(f"{place}: has no {key!r}; check the file and the name of the dataset")
+        there = shown(", ".join(record))
+        raise UserError(f"{place}: has no {key!r}; it has {there}: rename one, or check file and name of the dataset")
     value = record[key]
     if isinstance(expected, type):
         if not isinstance(value, expected):

@@ -63,11 +63,16 @@ def test_lines_of_code_with_a_name_above_them_stay_lines():
     "html",
     [
         "<div class=fragment><div class=line>if (on) {</div>\n<div class=line>  run();</div></div>",
-        "<table class=RktBlk><tr><td>if (on) {</td></tr><tr><td><span>&nbsp;&nbsp;</span>run();</td></tr></table>",
+        "<blockquote class=SCodeFlow><table><tr><td>if (on) {</td></tr><tr><td>&nbsp;&nbsp;run();</td></tr></table>",
     ],
 )
 def test_code_of_doxygen_and_racket_keeps_its_lines(html):
     assert text(f"<p>So:</p>{html}") == "So:\n\n```\nif (on) {\n  run();\n```"
+
+
+def test_a_contract_of_racket_stays_in_its_row():
+    row = "<tr><td>bar</td><td>:</td><td><table class=RktBlk><tr><td>(or/c int?</td></tr></table></td></tr>"
+    assert text(f"<table>{row}</table>").splitlines()[0] == "| bar | : | (or/c int? |"
 
 
 def test_a_step_of_slides_is_no_code():

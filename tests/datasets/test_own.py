@@ -38,3 +38,13 @@ def test_keys_that_are_not_read_are_named_once(tmp_path, caplog):
         "the key 'supporting_fact' of questions is not read; did you mean 'supporting_facts'?",
         "the key 'year' of questions is not read; put it under metadata to keep it",
     ]
+
+
+def test_what_passages_of_others_have_is_told(tmp_path):
+    """BEIR's, and the table without names of ColBERT and MS MARCO."""
+    (tmp_path / "beir.jsonl").write_text('{"_id": "1", "title": "Osk", "text": "A river.", "metadata": {}}\n')
+    with pytest.raises(UserError, match=r"beir\.jsonl:1: has no 'id'; it has '_id, title, text, metadata'"):
+        list(load_corpus("jsonl", tmp_path / "beir.jsonl"))
+    (tmp_path / "collection.tsv").write_text("0\tThe Osk is a river.\n1\tTolen is a town.\n")
+    with pytest.raises(UserError, match=r"has no 'id'; it has '0, The Osk is a river\.'"):
+        list(load_corpus("jsonl", tmp_path / "collection.tsv"))
