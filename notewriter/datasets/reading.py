@@ -8,6 +8,7 @@ import collections
 import gzip
 import hashlib
 import json
+import logging
 import re
 import zlib
 from collections import Counter
@@ -20,6 +21,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.terminal import say_once
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit, shown
 
@@ -28,9 +30,14 @@ if TYPE_CHECKING:
 else:
     parquet = Lazy("notewriter.artifacts.parquet")
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
 """Pairs of a record's place in the file, for errors, and the record."""
+
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\b")
+"""The name of a part of a file, its number from 0, and the number of parts."""
 
 LONGEST_CELL = 1000
 """Lines of a quoted cell at most."""
@@ -129,6 +136,14 @@ def records(path: Path) -> Records:
     if Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
         return table(path)
     return array(path) if is_list(path) else lines(path)
+
+
+def warn_of_part(path: Path) -> None:
+    """Warn once of a file that is one of several parts, as the Hub divides large splits."""
+    if (part := SHARD.match(path.name)) and (count := int(part[3])) > 1:
+        first = f"{part[1]}-{0 if int(part[2]) else 1:05}-of-{part[3]}{path.name[part.end() :]}"
+        more = f" and {count - 2} more" if count > 2 else ""
+        say_once(logger, f"{path}: is one of {count} parts, read without {first}{more}; join them for the whole split")
 
 
 def lines(path: Path) -> Records:
