@@ -153,7 +153,6 @@ def lines(path: Path) -> Records:
 
 def array(path: Path) -> Records:
     """Stream the objects of a JSON list: training files have hundreds of megabytes."""
-    decoder = json.JSONDecoder()
     buffer, position, size = "", 0, CHUNK
     number, separator = 1, re.compile(r"\s*\[\s*")
     with open_text(path) as file:
@@ -166,7 +165,7 @@ def array(path: Path) -> Records:
                 if buffer[match.end() : match.end() + 1] == "]":
                     position = match.end() + 1
                     break
-                record, end = decoder.raw_decode(buffer, match.end())
+                record, end = jsonl.DECODER.raw_decode(buffer, match.end())
             except (ValueError, RecursionError) as error:
                 # Either the record continues beyond the buffer or the file is broken; reading more decides.
                 more = read(file, size, path)
