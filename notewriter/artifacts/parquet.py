@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -214,6 +215,8 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
         # Arrow's threads outlive what they read, and now and then abort a process that ends (apache/arrow#34314): a
         # training whose model is saved would count as failed. So nothing is read ahead, and batches are read without.
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
+                raise UserError(f"{path}: has several columns of the name {twice[0]}; rename or remove one")
             yield file
     except _UNREADABLE as error:
         reason = one_line(error)

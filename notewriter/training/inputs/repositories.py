@@ -28,6 +28,7 @@ from datasets.data_files import FILES_TO_IGNORE, DataFilesDict, get_data_pattern
 from huggingface_hub.errors import LocalEntryNotFoundError
 from yaml import YAMLError
 
+from notewriter.datasets.reading import SHARD
 from notewriter.fetching.remote import failures
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, one_line, writing
@@ -53,9 +54,6 @@ JSON_READING = {"field": None, "encoding": "utf-8", "encoding_errors": None}
 
 ROWS = re.compile(r"\.(parquet|jsonl|ndjson|csv|tsv|arrow|feather)(\.gz)?$")
 """The names of files that hold rows and nothing else."""
-
-SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\b")
-"""The name of a part of a file, its number from 0, and the number of parts."""
 
 DEV = ("dev", "validation", "test")
 """Names of a split to evaluate on, in this order."""
