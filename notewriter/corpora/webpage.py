@@ -64,7 +64,7 @@ NAMES = {
     "sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter",
     "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
     "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
-    "onlyprint",
+    "onlyprint", "prev-next-area", "bd-header-article", "col-sidebar", "classifier-delimiter",
 }  # fmt: skip
 """Ids and classes of elements that are no part of the text."""
 
@@ -81,6 +81,12 @@ ONLY_AS = {
 
 CODE_CELLS = {"code", "blob-code", "hljs-ln-code"}
 """Classes of cells with a line of code each."""
+
+GRIDS = {"summary-table", "details-table"}
+"""Classes of Javadoc's tables, whose cells have no rows around them; the first cell of each is a `col-first`."""
+
+TABS = {"tabs", "tabbed-labels"}
+"""Classes of elements with the names of panels in labels, beside the role `tablist`."""
 
 _NAVIGATES = re.compile(
     r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
@@ -202,12 +208,58 @@ def _count_attributes(text: bytes) -> int:
 
 def _pruned(tree: Any) -> Any:
     """A page without elements that are no text. Without a `<body>` the parser leaves the text in the head."""
+    for bar in [each for each in tree.iter() if each.get("role") == "tablist" or TABS & _classes(each)]:
+        _name_panels(bar)
     for node in list(tree.iterdescendants()):
-        if not _is_text(node):
+        if _is_text(node):
+            _rewrite(node)
+        else:
             node.drop_tree()
-        elif node.get("role") == "heading" and node.tag not in HEADINGS:
-            node.tag = f"h{min(max(_whole(node.get('aria-level'), 2), 1), 6)}"
     return tree
+
+
+def _classes(node: Any) -> set[str]:
+    return {*(node.get("class") or "").split()}
+
+
+def _name_panels(bar: Any) -> None:
+    """Put the name of each tab of a bar above its panel, where as many follow the bar or are in what follows it."""
+    tabs = [each for each in bar.iterdescendants() if each.get("role") == "tab" or each.tag == "label"]
+    following = list(bar.itersiblings())
+    panels = next((each for each in (following, [*following[0]] if following else []) if len(each) == len(tabs)), [])
+    for tab, panel in zip(tabs, panels, strict=False):
+        name = panel.makeelement("p")
+        name.text, name.tail, panel.text = tab.text_content(), panel.text, None
+        panel.insert(0, name)
+    if panels:
+        bar.drop_tree()
+
+
+def _rewrite(node: Any) -> None:
+    """Make an element that is a heading, code or a table by its style alone one by its tag."""
+    names = _classes(node)
+    if node.get("role") == "heading" and node.tag not in HEADINGS:
+        node.tag = f"h{min(max(_whole(node.get('aria-level'), 2), 1), 6)}"
+    elif "classifier" in names:
+        # Sphinx's types of a term.
+        node.text = f" : {node.text or ''}"
+    elif "tsd-tag" in names:
+        # TypeDoc's `Optional`.
+        node.tail = f" {node.tail or ''}"
+    elif "RktBlk" in names or ("fragment" in names and node.find(".//div[@class='line']") is not None):
+        # Racket's and Doxygen's code.
+        node.tag = "pre"
+        for line in node.iterdescendants("div", "tr"):
+            line.tail = None
+    elif GRIDS & names:
+        node.tag = "table"
+        rows: list[Any] = []
+        for cell in list(node):
+            if not rows or "col-first" in _classes(cell):
+                rows.append(node.makeelement("tr"))
+            cell.tag = "th" if "table-header" in _classes(cell) else "td"
+            rows[-1].append(cell)
+        node.extend(rows)
 
 
 def _is_text(node: Any) -> bool:
@@ -278,13 +330,14 @@ def _length(text: str) -> int:
 
 
 def _main(tree: Any) -> Any:
-    """The element that a page names its main one, or its only article if that is most of it; else the whole."""
+    """The element that a page names its main one, or its only article if that is most of it, with the title; or all."""
     mains = [each for each in tree.iter() if each.tag == "main" or each.get("role") == "main"]
     articles = list(tree.iter("article"))
     if len(mains) == 1 and _length(mains[0].text_content()):
         return mains[0]
     if len(articles) == 1 and 2 * _length(articles[0].text_content()) > _length(tree.text_content()):
-        return articles[0]
+        has_title = tree.find(".//h1") is None or articles[0].find(".//h1") is not None
+        return articles[0] if has_title else tree
     return tree
 
 
@@ -470,7 +523,7 @@ def _is_layout(table: Any) -> bool:
     return (
         table.get("role") == "presentation"
         or _has_heading(table)
-        or max((sum(_span(cell, "colspan") for cell in row) for row in rows), default=0) < 2
+        or max(map(len, rows), default=0) < 2
         or (not any(cell.tag == "th" for cell in cells) and next(table.iter(*CODE), None) is not None)
         or any(_length(cell.text_content()) > 2000 for cell in cells)
     )

@@ -5,6 +5,9 @@ import pytest
 from notewriter.corpora.webpage import read
 from notewriter.ground.errors import UserError
 
+PANELS = "<div role=tabpanel><p>Run apt.</p></div><div role=tabpanel hidden><p>Run apk.</p></div>"
+BLOCKS = "<div class=tabbed-block><p>Run apt.</p></div><div class=tabbed-block>Run apk.</div>"
+
 
 def text(html: str | bytes) -> str:
     return read("page", html).text
@@ -47,6 +50,57 @@ def test_a_table_with_a_line_of_code_in_each_row_is_code():
     assert text(f"<p>So:</p><table><tr>{gutter}</tr></table>") == "So:\n\n```\ndef f():\n    return 1\n```"
     # As a place in a grid it is a name like any other.
     assert text("<div class='row gutter'><p>Text.</p></div>") == "Text."
+
+
+def test_lines_of_code_with_a_name_above_them_stay_lines():
+    """As Material for MkDocs sets a block with a title and numbers."""
+    code = "<tr><td class=linenos><pre>1</pre></td><td class=code><pre>def f():\n    return 1</pre></td></tr>"
+    table = f"<table><tr><th class=filename colspan=2>pump.py</th></tr>{code}</table>"
+    assert text(table) == "pump.py\n\n```\ndef f():\n    return 1\n```"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<div class=fragment><div class=line>if (on) {</div>\n<div class=line>  run();</div></div>",
+        "<table class=RktBlk><tr><td>if (on) {</td></tr><tr><td><span>&nbsp;&nbsp;</span>run();</td></tr></table>",
+    ],
+)
+def test_code_of_doxygen_and_racket_keeps_its_lines(html):
+    assert text(f"<p>So:</p>{html}") == "So:\n\n```\nif (on) {\n  run();\n```"
+
+
+def test_a_step_of_slides_is_no_code():
+    assert text("<div class=fragment><p>One</p><p>step.</p></div>") == "One\n\nstep."
+
+
+def test_a_table_of_javadoc_has_a_row_a_line():
+    names = "<div class='table-header col-first'>Type</div><div class='table-header col-last'>Description</div>"
+    row = "<div class=col-first><code>void</code></div><div class=col-last><div class=block>Stops it.</div></div>"
+    assert text(f"<div class='summary-table two-column-summary'>{names}{row}</div>").splitlines()[::2] == [
+        "| Type | Description |",
+        "| void | Stops it. |",
+    ]
+
+
+def test_the_type_of_a_term_is_no_part_of_its_name():
+    html = "<dl><dt>bar<span class=classifier>float</span></dt><dd>Pressure.</dd></dl>"
+    assert text(html) == "bar : float\nPressure."
+    assert text("<h3><code class=tsd-tag>Optional</code>bar</h3>") == "### Optional bar"
+
+
+@pytest.mark.parametrize(
+    ("bar", "panels"),
+    [
+        ("<div role=tablist><button role=tab>{}</button><button role=tab>{}</button></div>", PANELS),
+        ("<ul role=tablist class=tabs><li role=tab>{}<li role=tab>{}</ul>", f"<div>{PANELS}</div>"),
+        ("<div class=tabbed-labels><label>{}</label><label>{}</label></div>", f"<div>{BLOCKS}</div>"),
+    ],
+)
+def test_a_tab_stands_above_its_panel(bar, panels):
+    """Those of Sphinx, of Docusaurus, and of Material for MkDocs."""
+    html = f"<p>So:</p><div>{bar.format('Debian', 'Alpine')}{panels}</div>"
+    assert text(html) == "So:\n\nDebian\n\nRun apt.\n\nAlpine\n\nRun apk."
 
 
 def test_an_element_may_be_a_heading_by_its_role():
@@ -197,6 +251,18 @@ def test_a_page_may_be_in_any_charset_that_it_declares(content, words):
 def test_a_page_in_no_known_charset_is_refused(declared):
     with pytest.raises(UserError, match="is not UTF-8 and declares"):
         text(declared.encode() + "<p>川の水".encode("shift_jis"))
+
+
+def test_the_only_article_is_not_the_page_without_its_title():
+    """JSDoc has a class and what it is for above the article of its methods."""
+    article = f"<article><h2>Methods</h2><p>{'It pumps. ' * 9}</p></article>"
+    assert text(f"<div id=main><h1>Pump</h1><p>A pump.</p>{article}</div>").startswith("# Pump\n\nA pump.\n\n## Meth")
+
+
+@pytest.mark.parametrize("name", ["prev-next-area", "bd-header-article", "col-sidebar"])
+def test_what_themes_of_sphinx_and_typedoc_have_around_a_page_goes(name):
+    frame = f"<div class={name}><a href=a><p>next</p><p>Wells</p></a><p>Theme: light or dark</p></div>"
+    assert text(f"<main><h1>Pumps</h1><p>Text.</p>{frame}</main>") == "# Pumps\n\nText."
 
 
 def test_a_page_as_confluence_exports_it():

@@ -138,7 +138,7 @@ def test_sections_are_split_and_the_pages_of_a_question_chosen(tmp_path):
 
 
 def test_a_page_that_cannot_be_read_is_skipped_and_named(tmp_path):
-    wide = "<table>" + "<tr><td colspan=1000>x</td></tr>" * 1001 + "</table>"
+    wide = "<table>" + "<tr><td>x<td colspan=1000>x</tr>" * 1001 + "</table>"
     bad = [{"identifier": 1, "name": "Empty", "article_body": {"html": ""}}, {"id": 2, "title": "Wide", "html": wide}]
     path = dump(tmp_path / "a.tar.gz", *bad, {"identifier": 3, "name": "None"}, DUMPED)
     assert [passage["id"] for passage in build(path, "--split", "none")] == ["7"]
