@@ -91,7 +91,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def is_sure(name: str, paired: Paired) -> bool:
-    """Whether a difference has an asterisk: its interval excludes zero, and its corrected p is at most `LEVEL`."""
+    """Whether a difference has an asterisk: its interval excludes zero, and its p, if any, is at most `LEVEL`."""
     return paired.difference.excludes_zero and (name in COSTS or paired.p_value <= LEVEL)
 
 

@@ -9,8 +9,9 @@ from notewriter.pages.tables import Marked, Table
 from notewriter.results.compare import Comparison, Paired, is_sure, p_value_text
 
 EXPLANATION = (
-    "An asterisk marks a paired difference whose interval excludes zero and whose p is at most 0.05. p: McNemar's "
-    "exact test where scores are 0 or 1, else a permutation test, corrected for the number of scores that differ (Holm)"
+    "An asterisk marks a paired difference whose interval excludes zero and whose p, which costs lack, is at most "
+    "0.05. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for the number of "
+    "scores that differ (Holm)"
 )
 """The remark below or above every table of differences."""
 
