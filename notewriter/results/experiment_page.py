@@ -31,7 +31,7 @@ from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
 from notewriter.results.runs import Run, Runs
 from notewriter.results.tables import comparison_table
-from notewriter.results.without_a_model import against_controls, corrected_scores
+from notewriter.results.without_a_model import against_controls
 
 NOT_RUN = "not run"
 
@@ -176,7 +176,7 @@ def _caption(metric: str) -> str:
 
 def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
-    if not (found := score(metric, list(runs.values()), wanted)):
+    if not (found := score(metric, runs.values(), wanted)):
         return NO_SCORE if runs else NOT_RUN
     places = measure(metric).decimals
     mean, _, bounds = found.interval.text(places).partition(" ")
@@ -375,7 +375,7 @@ def _beside_controls(experiment: Experiment) -> list[str | Table]:
         beside = {}
         for row in experiment.cells:
             try:
-                beside[row] = corrected_scores(against_controls([*experiment.runs[row, of].values()]))
+                beside[row] = against_controls([*experiment.runs[row, of].values()])
             except UserError as error:
                 missing.append(f"- {row}, {title}: not shown; {error}")
         for metric in (FACTS, ANSWER):
