@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmark_files import TWO_QUESTIONS, own_question, write_lines, write_two_questions
+from command_options import spellings_of
 from huggingface_hub import constants
 from transformers import AutoTokenizer
 
 from notewriter import Passage, build_index, cli
 from notewriter.experiments import pipeline
 from notewriter.ground import config, parser, recipes
-from notewriter.ground.completion import actions_of
 from notewriter.results import table
 from notewriter.training import train
 
@@ -186,7 +186,7 @@ def options_of():
     @functools.cache
     def spellings(name):
         mains = [main for command, main in cli.mains().items() if command.split()[0] == name]
-        return {spelling for main in mains for action in actions_of(main) for spelling in action.option_strings}
+        return set().union(*map(spellings_of, mains))
 
     return spellings
 
