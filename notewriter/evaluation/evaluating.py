@@ -185,7 +185,6 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
-                rehearsal=evaluation.work,
                 track=track,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.

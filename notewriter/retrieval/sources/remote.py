@@ -190,4 +190,4 @@ def _passage(document: object) -> Passage:
     return Passage(*map(without_surrogates, (str(id), title, text)))
 
 
-SOURCE = Source(options=RemoteOptions, open=Remote, identity=_identity, of_others=True)
+SOURCE = Source(options=RemoteOptions, open=Remote, identity=_identity)
