@@ -30,7 +30,9 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"an object has the key {typed.shown(twice)} twice, the last time {typed.shown(record[twice])}")
+        raise ValueError(
+            f"an object has the key {typed.shown(twice)} twice, the last time {typed.shown(record[twice])}"
+        )
     return record
 
 

@@ -468,8 +468,14 @@ def test_quotas_that_end_the_run_give_the_same_pairs_at_any_concurrency(build, e
 
 @pytest.mark.parametrize("quotas", [{"deepnote/nothing": 3}, {"deepnote/decide": 0}, {"deepnote/decide": "many"}])
 def test_a_quota_that_means_nothing_is_refused(build, quotas):
-    with pytest.raises(UserError, match="quotas"):
+    with pytest.raises(UserError, match="quotas: .*; (add it to stages|give at least 1), or leave"):
         build("refused", quotas=quotas)
+
+
+@pytest.mark.parametrize("bounds", [[4, 3], [3]])
+def test_bounds_of_passages_that_are_none_are_refused_with_an_example(build, bounds):
+    with pytest.raises(UserError, match=r"top_k_range: .* is not \[least, most\]; give two numbers, such as \[3, 9\]"):
+        build("refused", top_k_range=bounds)
 
 
 def test_questions_of_an_evaluation_file_are_not_rolled_out_and_said_to_be_left_out(build, world, tmp_path, capsys):

@@ -122,6 +122,10 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
         if not folder.is_dir():
             folder = _folder(named.source, named.revision)
         configured, saved = [file for file in CARDS if _check_card(folder / file)], _saved(folder)
+        # A Distiset of distilabel has one for each last step of its pipeline.
+        apart = [str(file.parent) for file in sorted(folder.glob(f"*/{datasets.config.DATASETDICT_JSON_FILENAME}"))]
+        if len(apart) > 1 and not configured:
+            raise UserError(f"{name}: has several saved datasets; give one of them: {', '.join(apart)}")
         try:
             source = {"path": "arrow", "data_files": saved} if saved else {"path": str(folder)}
             builder = datasets.load_dataset_builder(**source, name=named.configuration)
