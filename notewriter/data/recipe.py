@@ -153,7 +153,7 @@ def read_methods(
         UserError: an option is out of range, or names something that does not exist.
     """
     if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
-        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most]; give two numbers, such as [3, 9]")
     benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
     methods = {}
     for name in methods_of(stages):

@@ -160,8 +160,9 @@ class Client:
 
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
     until one of them is alive. `waiting` names the server that a call waits for, and the reason; it is empty after a
-    reply. `received` counts the completion tokens of replies that did not come from the cache. `left_to_server` names the sampling parameters for which the server
-    has values of its own that no request can change, as far as `check` could see.
+    reply. `received` counts the completion tokens of replies that did not come from the cache. `left_to_server` names
+    the sampling parameters for which the server has values of its own that no request can change, as far as `check`
+    could see.
     """
 
     def __init__(

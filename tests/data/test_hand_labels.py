@@ -178,7 +178,7 @@ def test_what_cannot_be_measured_is_one_line(tmp_path, labelled, pairs):
     with pytest.raises(UserError, match="has no labels; `notewriter app"):
         run(tmp_path)
     labelled("ana", neither={f"q{number}" for number in range(8)})
-    with pytest.raises(UserError, match="no pair follows from the labels: neither is better.*; label more"):
+    with pytest.raises(UserError, match=r"no pair follows from the labels: neither is better.*; label more"):
         run(tmp_path, "--output_dir", tmp_path / "made")
     with pytest.raises(UserError, match="choose another output_dir"):
         run(tmp_path, "--output_dir", pairs)

@@ -1,5 +1,3 @@
-import shutil
-
 import pytest
 from by_hand_pairs import BOATS, FACTS, pair, pairs_folder, write
 from written_runs import noted_runs as noted_runs
