@@ -5,16 +5,19 @@ of a repository and shows the files of its own version.
 """
 
 import argparse
+import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from notewriter import cli
-from notewriter.ground.completion import actions_of
+from notewriter.ground.parser import Parser
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()[\w./-]+(?=[)#])")
@@ -97,6 +100,19 @@ def commands() -> str:
     return "# Commands\n\nThe commands of `notewriter` with their options, as `--help` has them.\n\n" + "\n\n".join(
         sections
     )
+
+
+def actions_of(main: Callable[[list[str]], None]) -> list[argparse.Action]:
+    """The options of a command, taken from its parser as it prints its help."""
+    shown: list[argparse.Action] = []
+
+    def keep(parser: argparse.ArgumentParser) -> str:
+        shown.extend(parser._actions)
+        return ""
+
+    with mock.patch.object(Parser, "format_help", keep), contextlib.suppress(SystemExit):
+        main(["--help"])
+    return shown
 
 
 def row(action: argparse.Action) -> str:

@@ -8,12 +8,20 @@ question without a prediction scores as an empty one. The interval is a 95% boot
 
 import argparse
 from pathlib import Path
+from typing import TypedDict
 
 from notewriter.datasets import load_questions
 from notewriter.evaluation.metrics import FAMILIES
 from notewriter.evaluation.scoring import score_answers
-from notewriter.ground import jsonl
+from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import run
+
+
+class Prediction(TypedDict):
+    """A line of `predictions.jsonl`."""
+
+    id: str
+    prediction: str
 
 
 def main() -> None:
@@ -25,7 +33,10 @@ def main() -> None:
     arguments = parser.parse_args()
 
     questions = load_questions("jsonl", arguments.questions)
-    predictions = {record["id"]: record["prediction"] for _, record in jsonl.read(arguments.predictions)}
+    predictions = {}
+    for line, record in jsonl.read(arguments.predictions):
+        read = typed.read(record, Prediction, f"{arguments.predictions}:{line}", "correct the line")
+        predictions[read["id"]] = read["prediction"]
     metrics = score_answers(predictions, questions, arguments.family)
     for metric in FAMILIES[arguments.family].metrics:
         print(f"{metric.label}: {metrics.metrics[metric.name].text()}, {metrics.questions} questions")

@@ -68,7 +68,6 @@ RENAMED = {"page": "app"}
 """A command's earlier name, which still works -> its name."""
 
 SUCCESSORS = {
-    "completion": "notewriter --completion bash|zsh",
     "hand-labels": "notewriter app labels",
     "pages": "notewriter fetch pages",
     "reproduce": "notewriter table FILE --make true",
@@ -128,10 +127,6 @@ def _dispatch() -> None:
         sys.stdout.write(_help())
     elif name == "--version":
         sys.stdout.write(f"notewriter {__version__}\n")
-    elif name == "--completion":
-        from notewriter.ground.completion import script
-
-        sys.stdout.write(script((rest or [""])[0], mains()))
     elif name in COMMANDS:
         _check_environment()
         module = COMMANDS[name][0]
@@ -192,10 +187,7 @@ def _help() -> str:
         "Train local language models to write notes for retrieval-augmented question answering.\n\n"
         "Commands, in the order in which they are used (see COMMAND --help):\n"
         + "\n".join(lines)
-        + "\n\nnotewriter --completion bash, or zsh, prints a script that completes commands and options:\n"
-        "  notewriter --completion bash > ~/.local/share/bash-completion/completions/notewriter\n"
-        "  notewriter --completion zsh > ~/.zfunc/_notewriter    (a folder of fpath)\n"
-        "\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
+        + "\n\nIn a clone `accelerate launch` trains too: training/train_dpo.py, train_kto.py and train_sft.py.\n"
     )
 
 

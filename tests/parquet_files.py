@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from notewriter.artifacts.parquet import BATCH, RowWriter
+from notewriter.artifacts.parquet import BATCH, new_rows
 
 
 def write_rows(path: Path, columns: pa.Schema, rows: Iterable[Mapping[str, Any]], batch: int = BATCH) -> int:
     """Write a file of rows; returns their number."""
-    with RowWriter(path, columns, batch) as writer:
+    with new_rows(path, columns, batch) as writer:
         for row in rows:
             writer.write(row)
     return writer.count

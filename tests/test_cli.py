@@ -101,12 +101,6 @@ def test_whoever_gives_no_command_is_told_in_ten_lines_what_to_do_first(run):
     assert set(named) <= cli.COMMANDS.keys()
 
 
-def test_completion_is_printed_for_the_shells_that_the_help_names(run):
-    assert "notewriter --completion bash >" in run("--help")[1]
-    for shell in ([], ["fish"]):
-        assert complains(run("--completion", *shell), "unknown shell", "choose one of: bash, zsh")
-
-
 def test_the_words_that_come_first_are_those_that_the_commands_know():
     assert [*cli.PARTS["train"]] == [*train.METHODS]
     assert [*cli.PARTS["fetch"]] == [*fetch.KINDS, "pages", "recipe"]
@@ -183,7 +177,7 @@ def test_an_interrupt_is_one_line_too(run, monkeypatch):
 @pytest.mark.parametrize("name", cli.SUCCESSORS)
 def test_a_command_that_went_names_its_successor(run, name):
     assert name not in cli.COMMANDS
-    assert cli.SUCCESSORS[name].split()[1] in {*cli.COMMANDS, "--completion"}
+    assert cli.SUCCESSORS[name].split()[1] in cli.COMMANDS
     assert complains(run(name, "papers/resp/table_2"), f"{name} is no command any more; use: {cli.SUCCESSORS[name]}")
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 import pyarrow as pa
 
-from notewriter.artifacts.parquet import RowWriter, columns_of, read_checked, read_schema
+from notewriter.artifacts.parquet import columns_of, new_rows, read_checked, read_schema
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError, writing
 
@@ -66,7 +66,7 @@ def write_notes(path: Path, notes: Notes) -> None:
     options = {"compression": "zstd", "compression_level": 19, "data_page_size": 2**26}
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with RowWriter(path, columns, batch=len(notes.rows) + 1, options=options) as writer:
+    with new_rows(path, columns, batch=len(notes.rows) + 1, **options) as writer:
         for row, scores in zip(notes.rows, notes.scores, strict=True):
             writer.write({**row, **scores})
 

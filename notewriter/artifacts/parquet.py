@@ -3,11 +3,12 @@
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import NoneType, TracebackType, UnionType
-from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,56 +43,45 @@ def _column(hint: Any) -> pa.DataType:
 
 
 class RowWriter:
-    """A Parquet file that is written row by row and appears under its name when the block ends without an error.
+    """The rows of a Parquet file that is being written; `count` is their number."""
 
-    `count` is the number of rows written, `options` are further ones of pyarrow's writer.
-    """
-
-    def __init__(
-        self, path: Path, columns: pa.Schema, batch: int = BATCH, options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, file: pq.ParquetWriter, columns: pa.Schema, batch: int) -> None:
         self.count = 0
-        self._path, self._columns, self._batch = path, columns, batch
-        self._partial = path.with_name(path.name + ".partial")
+        self._file, self._columns, self._batch = file, columns, batch
         self._waiting: list[Mapping[str, Any]] = []
-        with writing(path):
-            try:
-                self._writer = pq.ParquetWriter(self._partial, columns, **(options or {}))
-            except BaseException:
-                self._partial.unlink(missing_ok=True)
-                raise
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row; columns that it lacks are null.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Append a row; columns that it lacks are null."""
         self.count += 1
         self._waiting.append(row)
         if len(self._waiting) == self._batch:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        with writing(self._path):
-            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._columns))
+    def flush(self) -> None:
+        """Write the rows that wait for a whole batch."""
+        self._file.write_table(pa.Table.from_pylist(self._waiting, schema=self._columns))
         self._waiting.clear()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with writing(self._path):
-            try:
-                with self._writer:
-                    if error is None:
-                        self._flush()
-                if error is None:
-                    os.replace(self._partial, self._path)
-            finally:
-                self._partial.unlink(missing_ok=True)
+@contextmanager
+def new_rows(path: Path, columns: pa.Schema, batch: int = BATCH, **options: Any) -> Iterator[RowWriter]:
+    """A Parquet file that is written row by row and appears under its name when the block ends without an error.
+
+    `options` are further ones of pyarrow's writer.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        try:
+            with pq.ParquetWriter(partial, columns, **options) as file:
+                rows = RowWriter(file, columns, batch)
+                yield rows
+                rows.flush()
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def read_rows(
@@ -214,6 +204,8 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
         # Arrow's threads outlive what they read, and now and then abort a process that ends (apache/arrow#34314): a
         # training whose model is saved would count as failed. So nothing is read ahead, and batches are read without.
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
+                raise UserError(f"{path}: has several columns of the name {twice[0]}; rename or remove one")
             yield file
     except _UNREADABLE as error:
         reason = one_line(error)

@@ -1,7 +1,7 @@
 """`notewriter corpus`: turn documents of any origin into the passages of a corpus.
 
-Each source reads its own files: a folder of Markdown, text, HTML and PDF files, or a corpus that the papers searched.
-What cannot be used is skipped, named and counted.
+Each source reads its own files: a folder of Markdown, HTML, PDF, Word and text files, or a corpus that the papers
+searched. What cannot be used is skipped, named and counted.
 """
 
 import dataclasses

@@ -1,7 +1,9 @@
 """`notewriter chains`: have a teacher reason and search, and keep its chains for fine-tuning (ReaRAG)."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from annotated_types import MinLen
 
 from notewriter.artifacts.rollouts import ChainRollout
 from notewriter.data.building import build, load_inputs, read_settings
@@ -10,6 +12,7 @@ from notewriter.data.options import ChainsArguments
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Question
 from notewriter.ground.text import tokens
+from notewriter.ground.typed import misfit
 from notewriter.methods.rearag import ACTIONS, TEACH, TEACH_WITH_GOLD, ReasoningChain, as_observation, as_step, reason
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.actions import parse_steps
@@ -38,6 +41,13 @@ def check_index(arguments: ChainsArguments) -> None:
         raise UserError("the teacher searches; add --index PATH (notewriter index builds one)")
 
 
+class Hop(TypedDict):
+    """A gold sub-question."""
+
+    question: object
+    answer: object
+
+
 def check_decompositions(questions: list[Question]) -> None:
     """Check that every question comes with its gold sub-questions.
 
@@ -45,12 +55,7 @@ def check_decompositions(questions: list[Question]) -> None:
         UserError: one has none, or they are not objects with `question` and `answer`.
     """
     for question in questions:
-        hops = question.metadata.get("decomposition")
-        if not (
-            isinstance(hops, list)
-            and hops
-            and all(isinstance(hop, dict) and {"question", "answer"} <= set(hop) for hop in hops)
-        ):
+        if misfit(question.metadata.get("decomposition"), Annotated[list[Hop], MinLen(1)]):
             raise UserError(
                 f"reasoning: false needs the gold sub-questions, and question {question.id!r} has none "
                 "(metadata: decomposition); use musique, or leave reasoning true"

@@ -131,7 +131,6 @@ def build(
                 description=description,
                 count=rows_by_stage,
                 costs=costs,
-                rehearsal=roll_out,
                 track=track,
             )
         made = contents.finish(arguments, folder, selection, config)

@@ -50,7 +50,8 @@ def main(argv: list[str]) -> None:
         dropped: Counter[str] = Counter()
         made = list(rows_of(items, labels, dropped))
         if not made:
-            raise UserError(f"no pair follows from the labels: {dropped.most_common(1)[0][0]}")
+            reason = dropped.most_common(1)[0][0]
+            raise UserError(f"no pair follows from the labels: {reason}; label more of them, or leave out --output_dir")
         dev = {row["question_id"] for split, row in made if split == "dev"}
         folder.mkdir(parents=True, exist_ok=True)
         counts = write_splits(folder, COLUMNS, (row for _, row in made), dev)

@@ -21,7 +21,7 @@ _GOLD_STAGES = ", ".join(name for name, stage in stages().items() if stage.kind 
 class SelectionArguments(QuestionArguments):
     """The options shared by the commands that make training data."""
 
-    eval_files: dict[str, Any] = field(
+    eval_files: dict[str, str] = field(
         default_factory=dict,
         metadata={
             "card": False,
@@ -100,7 +100,7 @@ class PairsArguments(ComparisonArguments, RolloutArguments):
             f"weak teachers. Possible at: {_GOLD_STAGES}"
         },
     )
-    quotas: dict[str, Any] = field(
+    quotas: dict[str, Annotated[int, Interval(ge=1)]] = field(
         default_factory=dict,
         metadata={
             "help": "stage -> maximum number of training pairs, taken from the first questions; dev gets its share "

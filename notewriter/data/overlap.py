@@ -38,7 +38,7 @@ class OverlapArguments:
     data: Annotated[list[str], MinLen(1)] = field(
         metadata={"help": "folders that pairs, chains or gold wrote; their question files must be there"}
     )
-    eval_files: dict[str, Any] = field(
+    eval_files: dict[str, str] = field(
         default_factory=dict,
         metadata={
             "help": "evaluation files, path -> dataset, e.g. {data/dev.json: hotpotqa}",

@@ -98,9 +98,6 @@ def read_recipe(arguments: PairsArguments) -> Recipe:
             raise UserError(
                 f"{option}: {sorted(unknown)[0]!r} is not among the stages; add it to stages, or leave it out"
             )
-    for stage, quota in arguments.quotas.items():
-        if type(quota) is not int or quota < 1:
-            raise UserError(f"quotas: {stage}: {quota!r} is not a number of pairs above 0")
     _check_gold(arguments.gold_stages)
     samplers = tuple(itertools.product(arguments.temperatures, arguments.top_ps))
     for temperature, top_p in samplers:
@@ -156,7 +153,7 @@ def read_methods(
         UserError: an option is out of range, or names something that does not exist.
     """
     if len(arguments.top_k_range) != 2 or not 1 <= arguments.top_k_range[0] <= arguments.top_k_range[1]:
-        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most] with 1 <= least <= most")
+        raise UserError(f"top_k_range: {arguments.top_k_range} is not [least, most]; give two numbers, such as [3, 9]")
     benchmark = choose("dataset", arguments.dataset, BENCHMARKS)
     methods = {}
     for name in methods_of(stages):

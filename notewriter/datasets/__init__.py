@@ -22,6 +22,7 @@ from notewriter.datasets import (
     nq,
     own,
     popqa,
+    reading,
     strategyqa,
     triviaqa,
     two_wiki_multihop_qa,
@@ -66,6 +67,7 @@ def load_questions(dataset: str, path: str | Path) -> list[Question]:
             a field is missing or has the wrong type, or an id occurs twice.
     """
     benchmark = choose("dataset", dataset, BENCHMARKS)
+    reading.warn_of_part(Path(path))
     load = flashrag.load_questions if flashrag.is_flashrag(Path(path)) else benchmark.load_questions
     return load(Path(path))
 
@@ -82,6 +84,7 @@ def load_corpus(dataset: str, path: str | Path) -> Iterator[Passage]:
             f"{path}: {benchmark.title} contains no passages; make its corpus with `notewriter corpus` "
             "(docs/corpora.md), and index that with --dataset jsonl"
         )
+    reading.warn_of_part(Path(path))
     return benchmark.load_corpus(Path(path))
 
 

@@ -122,7 +122,7 @@ def _by_rule(questions: list[Question], rule: Rule, path: Path, source: str | Pa
     if rule.questions is not None and rule.questions != len(questions):
         raise UserError(
             f"{path}: is a rule for a file of {rule.questions:,} questions, and {source} has {len(questions):,}; "
-            "use the whole original file"
+            "use the whole original file, or leave this question set out"
         )
     if rule.held_out:
         left_out = {question.id for question in _drawn(questions, rule.held_out, path, source)}

@@ -8,6 +8,7 @@ import collections
 import gzip
 import hashlib
 import json
+import logging
 import re
 import zlib
 from collections import Counter
@@ -20,6 +21,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.records import Passage, Question
+from notewriter.ground.terminal import say_once
 from notewriter.ground.text import without_surrogates
 from notewriter.ground.typed import misfit, shown
 
@@ -28,9 +30,14 @@ if TYPE_CHECKING:
 else:
     parquet = Lazy("notewriter.artifacts.parquet")
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Records = Iterator[tuple[str, dict[str, Any]]]
 """Pairs of a record's place in the file, for errors, and the record."""
+
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\b")
+"""The name of a part of a file, its number from 0, and the number of parts."""
 
 LONGEST_CELL = 1000
 """Lines of a quoted cell at most."""
@@ -131,6 +138,14 @@ def records(path: Path) -> Records:
     return array(path) if is_list(path) else lines(path)
 
 
+def warn_of_part(path: Path) -> None:
+    """Warn once of a file that is one of several parts, as the Hub divides large splits."""
+    if (part := SHARD.match(path.name)) and (count := int(part[3])) > 1:
+        first = f"{part[1]}-{0 if int(part[2]) else 1:05}-of-{part[3]}{path.name[part.end() :]}"
+        more = f" and {count - 2} more" if count > 2 else ""
+        say_once(logger, f"{path}: is one of {count} parts, read without {first}{more}; join them for the whole split")
+
+
 def lines(path: Path) -> Records:
     """The objects of a JSON Lines file."""
     return ((place, jsonl.parse(line, place)) for place, line in _lines_of(path) if line.strip())
@@ -138,7 +153,6 @@ def lines(path: Path) -> Records:
 
 def array(path: Path) -> Records:
     """Stream the objects of a JSON list: training files have hundreds of megabytes."""
-    decoder = json.JSONDecoder()
     buffer, position, size = "", 0, CHUNK
     number, separator = 1, re.compile(r"\s*\[\s*")
     with open_text(path) as file:
@@ -151,7 +165,7 @@ def array(path: Path) -> Records:
                 if buffer[match.end() : match.end() + 1] == "]":
                     position = match.end() + 1
                     break
-                record, end = decoder.raw_decode(buffer, match.end())
+                record, end = jsonl.DECODER.raw_decode(buffer, match.end())
             except (ValueError, RecursionError) as error:
                 # Either the record continues beyond the buffer or the file is broken; reading more decides.
                 more = read(file, size, path)

@@ -9,7 +9,7 @@ from notewriter.datasets.questions import INDEX, RETRIEVER
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Completion, Message, Passage, Question, Sampling
-from notewriter.methods import METHODS, check_extractive, check_index, prepare
+from notewriter.methods import METHODS, check_index, check_stages, prepare
 from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import Part, parts_of
@@ -43,8 +43,8 @@ def prepared(arguments: AskArguments, models: ModelArguments) -> tuple[Method, S
     method = prepare(arguments.method, arguments.method_options)
     parts = parts_of(arguments.index, arguments.retriever)
     check_index(method, parts)
-    check_extractive(models.extractive_stages)
     check_inputs(models, parts)
+    check_stages(method, models)
     return method, parts
 
 

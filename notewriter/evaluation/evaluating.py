@@ -35,7 +35,7 @@ from notewriter.ground.config import choose, from_keywords
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_in, option
 from notewriter.ground.records import Question
-from notewriter.methods import METHODS, check_extractive, check_index, prepare, with_style
+from notewriter.methods import METHODS, check_index, check_stages, prepare, with_style
 from notewriter.methods.notes_writing import SKIPPED_PARTS, SPLIT_PAGES
 from notewriter.models.prices import CostArguments, check_costs, prices_of
 from notewriter.models.roles import ModelArguments, policy_of
@@ -138,8 +138,8 @@ def checked(arguments: EvaluateArguments, models: ModelArguments, costs: CostArg
     parts = parts_of(arguments.index, arguments.retriever)
     check_index(method, parts)
     check_costs(costs)
-    check_extractive(models.extractive_stages)
     check_inputs(models, parts)
+    check_stages(method, models)
     options = with_style(arguments.method, arguments.method_options, benchmark)
     complete = replace(arguments, family=family, method_options=options)
     complete, questions = load_selected(complete)
@@ -185,7 +185,6 @@ def run(evaluation: Evaluation, resume: ResumeArguments, command: Sequence[str] 
                 description="evaluating",
                 count=lambda trace: {"errors": int(bool(trace["error"]))},
                 costs=evaluation.costs,
-                rehearsal=evaluation.work,
                 track=track,
             )
         # A folder with metrics.json is finished, and a table of zeros would be taken for a result.

@@ -1,4 +1,4 @@
-"""`notewriter quickstart`: the whole pipeline on a generated world, evaluated before and after DPO.
+"""`notewriter quickstart`: the whole pipeline on a generated world, evaluated before and after training.
 
 The runs are those of the recipe pipelines/quickstart. Each is a command that can also be given by hand; it is the first
 line of the run's log. Finished runs do nothing when the quickstart is started again. On an NVIDIA GPU the same runs

@@ -173,6 +173,8 @@ def run(main: Callable[[], None]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # It has a handler of its own, and each of its lines would come twice.
+    logging.getLogger("huggingface_hub").propagate = False
     # A module of it that is run as a program is called `__main__`.
     for name in ("notewriter", "__main__"):
         logging.getLogger(name).setLevel(logging.INFO)

@@ -20,6 +20,26 @@ UNENCODABLE = "backslashreplace"
 """Error handler for lone surrogates, which UTF-8 cannot encode: they are written as JSON escapes."""
 
 
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys differ.
+
+    Raises:
+        ValueError: a key is in it twice, of which Python's own reader keeps the last.
+    """
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(
+            f"an object has the key {typed.shown(twice)} twice, the last time {typed.shown(record[twice])}"
+        )
+    return record
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_keys_once)
+"""Reads JSON that others have written."""
+
+
 def open_text(path: str | Path, newline: str | None = None) -> TextIO:
     """A text file, open for reading without a byte order mark; it may be compressed with gzip.
 
@@ -112,7 +132,7 @@ def read_object(path: str | Path, kind: Any, remedy: str) -> Any:
 
 def _value(text: str, place: Callable[[int], str]) -> Any:
     try:
-        return json.loads(text)
+        return DECODER.decode(text)
     except json.JSONDecodeError as error:
         at = place(error.lineno)
         raise UserError(f"{at}: is not JSON ({error.msg} at column {error.colno}); fix or remove the line") from error

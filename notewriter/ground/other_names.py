@@ -1,4 +1,4 @@
-"""The names of our training options in other trainers: the one table for errors and docs/training.md."""
+"""The names of our training options in other trainers: the one table for errors and docs/other_data.md."""
 
 from collections.abc import Collection
 

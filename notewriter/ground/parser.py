@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -24,19 +23,9 @@ PLUGINS = "plugins"
 LIBRARIES = ("trl.", "transformers.")
 """Packages whose dataclasses are options of training."""
 
-ASKED: ContextVar[list[argparse.Action]] = ContextVar("ASKED")
-"""Where a parser puts its options in the place of its help, for completion."""
-
 
 class Parser(argparse.ArgumentParser):
     """The parser of a command's options."""
-
-    def format_help(self) -> str:
-        """The text of `--help`; empty where the options themselves are wanted."""
-        if (asked := ASKED.get(None)) is None:
-            return super().format_help()
-        asked.extend(action for action in self._actions if action.option_strings)
-        return ""
 
     def error(self, message: str) -> NoReturn:
         """An error in one line, where argparse would print the whole usage too."""

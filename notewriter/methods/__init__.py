@@ -18,6 +18,7 @@ from notewriter.ground.errors import UserError, meant
 from notewriter.ground.plugins import Plugins, faults_of
 from notewriter.ground.records import MAX_TOKENS
 from notewriter.ground.typed import misfit
+from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.method import Method, Stage
 
 _OURS = (
@@ -56,6 +57,21 @@ def check_extractive(names: Sequence[str]) -> None:
     """
     for name in names:
         choose("extractive stage", name, {each: stage for each, stage in stages().items() if stage.kind == "note"})
+
+
+def check_stages(method: Method, models: ModelArguments) -> None:
+    """Check that what is set by stage has a stage of the method; recipes share it among methods.
+
+    Raises:
+        UserError: an option names stages of other methods alone, or as `check_extractive`.
+    """
+    check_extractive(models.extractive_stages)
+    known = [stage.name for stage in method.stages]
+    for option in ("words", "extractive_stages", "stage_sampling"):
+        given = [*getattr(models, option)]
+        if given and not {*given} & {*known}:
+            remedy = meant(given[0], known, f"its stages are: {', '.join(known)}")
+            raise UserError(f"{option}: {given[0]} is no stage of {method.name}; {remedy}")
 
 
 def stage_named(name: str) -> Stage:

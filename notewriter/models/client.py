@@ -9,7 +9,6 @@ import json
 import logging
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
@@ -161,9 +160,9 @@ class Client:
 
     `revive` has a function for each server that this process started, which restarts it if it has died; a retry waits
     until one of them is alive. `waiting` names the server that a call waits for, and the reason; it is empty after a
-    reply. `received` counts the completion tokens of replies that did not come from the cache, `answered` these
-    replies, and `replies` all of them by affinity. `left_to_server` names the sampling parameters for which the server
-    has values of its own that no request can change, as far as `check` could see.
+    reply. `received` counts the completion tokens of replies that did not come from the cache. `left_to_server` names
+    the sampling parameters for which the server has values of its own that no request can change, as far as `check`
+    could see.
     """
 
     def __init__(
@@ -176,9 +175,8 @@ class Client:
         if dialect and parameters:
             logger.info("%s: %s: %s", endpoint.base_url, endpoint.model, in_words(parameters))
         self.endpoint = replace(endpoint, parameters=parameters)
-        self.received = self.answered = 0
+        self.received = 0
         self.waiting = ""
-        self.replies: Counter[str] = Counter()
         self._refused = 0
         self._is_ours = bool(revive)
         self._owners: set[str] = set()
@@ -250,7 +248,6 @@ class Client:
         lock = self._in_flight.setdefault(call.key, asyncio.Lock())
         async with lock:
             if self._cache is not None and (cached := self._cache.get(call.key)) and is_finished(cached):
-                self.replies[affinity] += 1
                 return cached
             async with self._slots:
                 try:
@@ -261,8 +258,6 @@ class Client:
             self._refused = 0
             self.waiting = ""
             self.received += completion.completion_tokens
-            self.answered += 1
-            self.replies[affinity] += 1
             if self._cache is not None:
                 self._cache.put(call.key, completion)
             self._forget(call.key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from notewriter.artifacts.metrics import Interval
-from notewriter.artifacts.predictions import COSTS, Prediction
+from notewriter.artifacts.predictions import COSTS
 from notewriter.evaluation.statistics import (
     FLOOR,
     TwoWay,
@@ -91,7 +91,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def is_sure(name: str, paired: Paired) -> bool:
-    """Whether a difference has an asterisk: its interval excludes zero, and its corrected p is at most `LEVEL`."""
+    """Whether a difference has an asterisk: its interval excludes zero, and its p, if any, is at most `LEVEL`."""
     return paired.difference.excludes_zero and (name in COSTS or paired.p_value <= LEVEL)
 
 
@@ -109,14 +109,11 @@ def compare_uncorrected(before: Sequence[Run], after: Sequence[Run]) -> Comparis
         folders = " and ".join(str(run.folder) for run in runs)
         raise UserError(f"{folders} have no question in common; evaluate all on one dataset and split")
 
-    left, right = ([{id: _numbers(run.predictions[id]) for id in shared} for run in side] for side in (before, after))
+    def values(run: Run) -> ByQuestion:
+        return {id: of.scores | {cost: float(of.cost(cost)) for cost in COSTS} for id, of in run.predictions.items()}
+
     scores = dict.fromkeys(name for id in shared for name in runs[0].predictions[id].scores)
-    return compare_measures(left, right, (*scores, *COSTS))
-
-
-def _numbers(of: Prediction) -> dict[str, float]:
-    """The scores and costs of a question."""
-    return of.scores | {cost: float(of.cost(cost)) for cost in COSTS}
+    return compared([*map(values, before)], [*map(values, after)], (*scores, *COSTS))
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
@@ -140,22 +137,21 @@ def check_comparable(runs: Sequence[Run]) -> None:
                 )
 
 
-def compare_measures(before: Sequence[ByQuestion], after: Sequence[ByQuestion], measures: Iterable[str]) -> Comparison:
-    """Some measures on two sides of runs, if both sides have a question with the measure (`compared`)."""
-    found = {name: compared(before, after, name) for name in measures}
-    return {name: paired for name, paired in found.items() if paired}
-
-
-def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], metric: str) -> Paired | None:
-    """A metric on two sides of runs, on the questions for which all have it; None if there is none."""
-    shared = [id for id in before[0] if all(metric in scores.get(id, {}) for scores in (*before, *after))]
-    sides = ([[scores[id][metric] for id in shared] for scores in side] for side in (before, after))
-    return compare_scores(*sides) if shared else None
+def compared(before: Sequence[ByQuestion], after: Sequence[ByQuestion], measures: Iterable[str]) -> Comparison:
+    """Measures on two sides of runs, each on the questions for which all runs have it, unless there is none."""
+    found: Comparison = {}
+    for name in measures:
+        shared = [id for id in before[0] if all(name in scores.get(id, {}) for scores in (*before, *after))]
+        sides = ([[scores[id][name] for id in shared] for scores in side] for side in (before, after))
+        if shared:
+            found[name] = compare_scores(*sides)
+    return found
 
 
 def compare_scores(before: list[list[float]], after: list[list[float]]) -> Paired:
     """Compare one score or measure; each side has the shape (seeds, questions)."""
-    left, right = _averages(before), _averages(after)
+    sides = before, after
+    left, right = ([sum(values) / len(values) for values in zip(*seeds, strict=True)] for seeds in sides)
     p_value = paired_p_value(left, right)
     return Paired(
         before=sum(left) / len(left),
@@ -166,10 +162,6 @@ def compare_scores(before: list[list[float]], after: list[list[float]]) -> Paire
         questions=len(left),
         at_floor=p_value == FLOOR,
     )
-
-
-def _averages(seeds: list[list[float]]) -> list[float]:
-    return [sum(values) / len(values) for values in zip(*seeds, strict=True)]
 
 
 def _deviation(seeds: list[list[float]]) -> float | None:

@@ -4,7 +4,6 @@ Beside them stand notes that no model wrote (`controls`).
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from notewriter.results.compare import Comparison, compare
 from notewriter.results.runs import Run
 from notewriter.results.tables import EXPLANATION, beside_table, comparison_table
 from notewriter.results.verdict import verdict
-from notewriter.results.without_a_model import beside, best_contender
+from notewriter.results.without_a_model import Beside, beside, best_contender
 
 
 @dataclass
@@ -43,27 +42,22 @@ class CompareArguments:
     )
 
 
-def format_table(
-    comparison: Comparison,
-    controls: Mapping[str, Comparison] | None = None,
-    constants: Mapping[str, Comparison] | None = None,
-) -> str:
+def format_table(comparison: Comparison, other: Beside) -> str:
     """A comparison as an aligned Markdown table; `*` marks a difference that is sure (`is_sure`).
 
-    `controls` and `constants` are those of `against_controls` and `against_constants`, corrected, each a table.
+    Notes and answers without a model have a table each.
     """
-    controls, constants = controls or {}, constants or {}
     parts = [aligned([comparison_table("", ((name, name, paired) for name, paired in comparison.items()))])]
-    if controls:
-        rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in controls)
+    if other.notes:
+        rules = "; ".join(f"{name}: {SENTENCES[name]}" for name in other.notes)
         parts += [
             "Notes without a model, at as many words as those of the run after:\n",
-            aligned([beside_table("", controls, "after")]),
+            aligned([beside_table("", other.notes, "after")]),
             f"{rules}.\n",
         ]
-    if constants:
-        parts += ["Always the same answer:\n", aligned([beside_table("", constants, "after")])]
-    explanation = EXPLANATION + (", of each table apart." if controls or constants else ".")
+    if other.answers:
+        parts += ["Always the same answer:\n", aligned([beside_table("", other.answers, "after")])]
+    explanation = EXPLANATION + (", of each table apart." if other.notes or other.answers else ".")
     if any(deviation is not None for paired in comparison.values() for deviation in paired.deviations):
         explanation += (
             "\n± is the standard deviation over seeds; intervals and p are over the questions, not over trainings."
@@ -109,11 +103,12 @@ def main(argv: list[str]) -> None:
     )
     before, after = ([Run(Path(folder)) for folder in side] for side in (arguments.before, arguments.after))
     comparison = compare(before, after)
-    controls, constants, reason = beside(after)
-    sys.stdout.write(format_table(comparison, controls, constants) + "\n")
-    if reason:
-        sys.stdout.write(f"Without a model: not shown. {reason}\n")
-    elif arguments.examples and (notes := examples(before[0], after[0], arguments.examples, best_contender(controls))):
+    other = beside(after)
+    sys.stdout.write(format_table(comparison, other) + "\n")
+    best = best_contender(other.notes)
+    if other.reason:
+        sys.stdout.write(f"Without a model: not shown. {other.reason}\n")
+    elif arguments.examples and (notes := examples(before[0], after[0], arguments.examples, best)):
         sys.stdout.write(f"\nNotes side by side, with their share of the facts:\n\n{notes}")
-    if sentence := verdict(before[0], after[0], comparison, controls):
+    if sentence := verdict(before[0], after[0], comparison, other.notes):
         sys.stdout.write(f"\n{sentence}\n")

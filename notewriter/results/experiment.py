@@ -61,10 +61,9 @@ class Experiment(Compared):
 
     def highest_control(self, metric: str, of: str) -> str:
         """The control with the highest mean of a score on a set; empty before all of them ran there."""
-        scores = {row: score(metric, list(self.runs[row, of].values())) for row in self.controls}
-        return (
-            highest({row: each.interval.mean for row, each in scores.items() if each}) if all(scores.values()) else ""
-        )
+        scores = {row: score(metric, self.runs[row, of].values()) for row in self.controls}
+        means = {row: each.interval.mean for row, each in scores.items() if each}
+        return highest(means) if len(means) == len(scores) else ""
 
     @functools.cached_property
     def gains(self) -> dict[str, dict[Place, Difference]]:

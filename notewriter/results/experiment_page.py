@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from notewriter.results.pair_sets import pair_tables
 from notewriter.results.plots import plots_of
 from notewriter.results.runs import Run, Runs
 from notewriter.results.tables import comparison_table
-from notewriter.results.without_a_model import against_controls, corrected_scores
+from notewriter.results.without_a_model import against_controls
 
 NOT_RUN = "not run"
 
@@ -90,8 +90,9 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: Experiment
             published = published_notes.with_passages(published, Path(arguments.index), experiment.metrics)
         experiment = experiment.with_published(published_notes.runs_of(published))
     # What the page says of folders is kept as published where some are gone, or have other runs now.
+    kept = [heading for heading, text in published.sections.items() if text]
     if published_notes.are_in(of_folders, experiment):
-        published = published._replace(sections=_of_folders(of_folders))
+        published, kept = published._replace(sections=_of_folders(of_folders)), []
     notes, file = published_notes.notes_of(experiment, published), output.with_name(f"{output.stem}-notes.parquet")
     published_notes.check_kept(file, experiment, notes)
     if notes.rows:
@@ -99,20 +100,22 @@ def write_page(experiment: Experiment, pipeline: Pipeline, arguments: Experiment
     sections = _sections(experiment, notes, file) if any(experiment.runs.values()) else []
     again = filled(str(pipeline.variables["pipeline"]), pipeline.variables, "pipeline")
     closing = f"`notewriter pipeline {again} --dry_run true` prints the commands of its {len(pipeline.runs)} runs."
-    intro = [experiment.text.strip(), _how_far(experiment, command)]
+    intro = [experiment.text.strip(), _how_far(experiment, command, kept)]
     write_markdown(output, experiment.title, intro, [*sections, Section("", "", [closing])])
     sys.stdout.write(f"{output}: written\n")
 
 
-def _how_far(experiment: Experiment, command: list[str]) -> str:
-    """The sources of the page, and the number of its finished runs."""
+def _how_far(experiment: Experiment, command: list[str], kept: Sequence[str]) -> str:
+    """The sources of the page, the number of its finished runs, and the sections that are kept as published."""
     runs = [run for runs in experiment.runs.values() for run in runs.values()]
     read = sorted({"published notes" if run.published is not None else FOLDERS for run in runs}) or [FOLDERS]
     missing = [row for row in experiment.cells if row not in experiment.begun]
     return (
         f"Written from {' and '.join(read)} by `{shlex.join(command)}`. No number below is typed by hand. "
         f"{len(runs)} of {len(experiment.planned)} evaluations are finished."
-    ) + (f" No evaluation of these cells is, and tables leave them out: {'; '.join(missing)}." if missing else "")
+        + (f" No evaluation of these cells is, and tables leave them out: {'; '.join(missing)}." if missing else "")
+        + (f" Kept as published earlier, without evaluations that joined since: {'; '.join(kept)}." if kept else "")
+    )
 
 
 def _sections(experiment: Experiment, notes: Notes, file: Path) -> list[Section]:
@@ -176,7 +179,7 @@ def _caption(metric: str) -> str:
 
 def _shown(metric: str, runs: Runs, wanted: Wanted = all_questions) -> str:
     """A score with its interval, and with the deviation over several seeds."""
-    if not (found := score(metric, list(runs.values()), wanted)):
+    if not (found := score(metric, runs.values(), wanted)):
         return NO_SCORE if runs else NOT_RUN
     places = measure(metric).decimals
     mean, _, bounds = found.interval.text(places).partition(" ")
@@ -266,7 +269,9 @@ def _primary(experiment: Experiment) -> list[Part]:
         f"Named in the file of the experiment, {len(tests)} in all; everything below is exploratory. The difference is "
         "paired by question and seed, its interval of 95% resamples seeds and questions together, and p is that of the "
         "same resamples, corrected for these tests (Holm); an asterisk marks p below 0.05. Beside it the seed is the "
-        "unit: a t interval and its uncorrected p." + _caution(experiment) + _choice(experiment),
+        "unit: a t interval and its uncorrected p."
+        + (_caution({each.seeds for _, _, each, _ in tests if each}) if experiment.seeds else "")
+        + _choice(experiment),
         ("Primary tests", header, rows),
     ]
 
@@ -284,14 +289,15 @@ def _tested_row(metric: str, each: Difference, p_value: float) -> list[str]:
     ]
 
 
-def _caution(experiment: Experiment) -> str:
-    """How far the intervals of few seeds can be trusted (docs/pipelines.md)."""
-    if not 1 < len(experiment.seeds) < ENOUGH_SEEDS:
-        return ""
+def _caution(seeds: Collection[int]) -> str:
+    """How far the intervals of tests with so many seeds can be trusted (docs/pipelines.md)."""
+    most = max(seeds, default=0)
     return (
-        f" With {len(experiment.seeds)} seeds the first interval is too narrow where trainings differ much, and the "
-        "second leaves the questions out: a claim needs both above zero, or both below."
-    )
+        f" With {most} seeds the first interval is too narrow where trainings differ much, and the second leaves the "
+        "questions out: a claim needs both above zero, or both below."
+        if 1 < most < ENOUGH_SEEDS
+        else ""
+    ) + (" With one seed the first interval is about that training alone." if 1 in seeds else "")
 
 
 def _choice(experiment: Experiment) -> str:
@@ -375,7 +381,7 @@ def _beside_controls(experiment: Experiment) -> list[str | Table]:
         beside = {}
         for row in experiment.cells:
             try:
-                beside[row] = corrected_scores(against_controls([*experiment.runs[row, of].values()]))
+                beside[row] = against_controls([*experiment.runs[row, of].values()])
             except UserError as error:
                 missing.append(f"- {row}, {title}: not shown; {error}")
         for metric in (FACTS, ANSWER):

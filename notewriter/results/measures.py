@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -144,7 +144,7 @@ class Score(NamedTuple):
         return standard_deviation(self.runs)
 
 
-def score(name: str, runs: Sequence[Run], wanted: Wanted = all_questions) -> Score | None:
+def score(name: str, runs: Iterable[Run], wanted: Wanted = all_questions) -> Score | None:
     """A measure over the wanted questions, of each the mean of its values in all runs; None if none has any."""
     values = [by_question(name, run, wanted) for run in runs]
     if not (means := over_seeds(values)):

@@ -20,7 +20,7 @@ class Plot(NamedTuple):
 
 
 Part = str | Table | Plot
-"""A paragraph, in Markdown where the page is; what HTML pages alone have is `Markup`."""
+"""A paragraph, in Markdown where the page is, a table or a plot."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,6 @@ def write(
 
 
 def _html(part: Part, texts: int) -> Markup:
-    if isinstance(part, Markup):
-        return part
     if isinstance(part, Plot):
         return Markup('<div class="plot">{}</div>').format(Markup(part.svg))
     if isinstance(part, str):

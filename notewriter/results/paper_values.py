@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import yaml
 
@@ -50,15 +50,6 @@ def published_rows() -> tuple[PublishedRow, ...]:
                 for dataset, metrics in columns.items():
                     listed = row["values"][dataset] if "metrics" in table else [next(left) for _ in metrics]
                     values = {metric: value for metric, value in zip(metrics, listed, strict=True) if value is not None}
-                    rows.append(
-                        PublishedRow(
-                            paper=paper,
-                            place=table["place"],
-                            dataset=dataset,
-                            method=row["method"],
-                            model=row["model"],
-                            setting=row.get("setting", ""),
-                            values=values,
-                        )
-                    )
+                    of = {"paper": paper, "place": table["place"], "dataset": dataset, "setting": ""}
+                    rows.append(cast(PublishedRow, of | row | {"values": values}))
     return tuple(rows)

@@ -29,7 +29,7 @@ def plots_of(experiment: Experiment, notes: Notes) -> list[Plot]:
 def scores(experiment: Experiment, metric: str) -> str:
     """A score of every cell, a group for each set; empty if no cell has it."""
     label = measure(metric).label
-    found = {place: score(metric, list(runs.values())) for place, runs in experiment.runs.items()}
+    found = {place: score(metric, runs.values()) for place, runs in experiment.runs.items()}
     groups = _groups(experiment, {place: each.interval for place, each in found.items() if each})
     what = f"{label} by set and cell, with 95% intervals; the numbers are in the tables"
     return charts.intervals(what, groups, f"{label}: mean with its 95% interval") if any(groups.values()) else ""
@@ -66,11 +66,11 @@ def curves(experiment: Experiment) -> str:
         lines: dict[str, list[tuple[float, float]]] = {}
         dots: list[charts.Dot] = []
         for series, (name, curve) in enumerate(experiment.curves.items()):
-            found = {number: score(metric, list(experiment.runs[cell, of].values())) for number, cell in curve}
+            found = {number: score(metric, experiment.runs[cell, of].values()) for number, cell in curve}
             means = {number: each.interval for number, each in sorted(found.items()) if each}
             lines[name] = [(number, mean.mean) for number, mean in means.items()]
             dots += [charts.Dot("", mean, series, number, name) for number, mean in means.items()]
-        if best and dots and (control := score(metric, list(experiment.runs[best, of].values()))):
+        if best and dots and (control := score(metric, experiment.runs[best, of].values())):
             lines[BEST] = [(number, control.interval.mean) for number in (min(numbers), max(numbers))]
         if dots:
             panels.append(charts.Panel(f"{title}: {measure(metric).label}", lines, dots, from_zero=False))

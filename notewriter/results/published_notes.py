@@ -3,6 +3,7 @@
 Run folders go. What a page shows of notes can be computed again from the notes, their questions and their passages.
 """
 
+import functools
 import hashlib
 import logging
 from collections import defaultdict
@@ -50,15 +51,16 @@ def with_passages(notes: Notes, path: Path, metrics: Collection[str]) -> Notes:
         UserError: a passage is not in the index.
     """
     store = Passages(path)
-    found: dict[str, Passage] = {}
+
+    @functools.cache
+    def passage(id: str) -> Passage:
+        if (place := store.find(id)) is None:
+            raise UserError(f"{path}: has no passage {id!r}; give the index that the notes' runs searched")
+        return store[place]
+
     scores = []
     for row, known in zip(notes.rows, notes.scores, strict=True):
-        for id in row["passages"]:
-            if id not in found:
-                if (place := store.find(id)) is None:
-                    raise UserError(f"{path}: has no passage {id!r}; give the index that the notes' runs searched")
-                found[id] = store[place]
-        passages = [found[id] for id in row["passages"]]
+        passages = [*map(passage, row["passages"])]
         question = Question(row["question_id"], row["question"], tuple(row["answers"]), (), tuple(row["facts"]))
         at_hand = facts_among(question, passages)
         told = note_scores(row["note"], question, at_hand) | names_subjects(row["note"], passages)

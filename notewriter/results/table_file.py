@@ -118,8 +118,7 @@ class TableJudge:
 
     def models(self, cache: Path) -> ModelArguments:
         """The options as those of `notewriter judge`; `cache` is used if they name none."""
-        (models,) = from_keywords([ModelArguments], {"cache": str(cache)} | self.options)
-        assert isinstance(models, ModelArguments)
+        models: ModelArguments = from_keywords([ModelArguments], {"cache": str(cache)} | self.options)[0]
         return models
 
 

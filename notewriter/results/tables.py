@@ -9,8 +9,9 @@ from notewriter.pages.tables import Marked, Table
 from notewriter.results.compare import Comparison, Paired, is_sure, p_value_text
 
 EXPLANATION = (
-    "An asterisk marks a paired difference whose interval excludes zero and whose p is at most 0.05. p: McNemar's "
-    "exact test where scores are 0 or 1, else a permutation test, corrected for the number of scores that differ (Holm)"
+    "An asterisk marks a paired difference whose interval excludes zero and whose p, which costs lack, is at most "
+    "0.05. p: McNemar's exact test where scores are 0 or 1, else a permutation test, corrected for the number of "
+    "scores that differ (Holm)"
 )
 """The remark below or above every table of differences."""
 
@@ -61,8 +62,7 @@ def comparison_table(
         [
             label,
             *(mean_text(name, *side) for side in zip((each.before, each.after), each.deviations, strict=True)),
-            difference_text(name, each),
-            p_value_text(name, each.p_value, each.at_floor),
+            *_tested(name, each),
             str(each.questions),
         ]
         for label, name, each in rows
@@ -84,16 +84,18 @@ def beside_table(caption: str, against: Mapping[str, Comparison], label: str) ->
     for name in names:
         header += [name, f"{label} minus it [95% interval]", "p"] if name in scores else [name]
 
-    def texts(name: str, each: Paired | None) -> list[str]:
-        if each is None:
-            shown = [""] * 3
-        else:
-            p_value = p_value_text(name, each.p_value, each.at_floor)
-            shown = [mean_text(name, each.before), difference_text(name, each), p_value]
-        return shown if name in scores else shown[:1]
-
-    rows = [
-        [control, *(text for name in names for text in texts(name, comparison.get(name)))]
-        for control, comparison in against.items()
-    ]
+    rows = []
+    for control, comparison in against.items():
+        row = [control]
+        for name in names:
+            each = comparison.get(name)
+            row.append(mean_text(name, each.before) if each else "")
+            if name in scores:
+                row += _tested(name, each) if each else ["", ""]
+        rows.append(row)
     return caption, header, rows
+
+
+def _tested(name: str, each: Paired) -> list[str]:
+    """A difference and its p-value."""
+    return [difference_text(name, each), p_value_text(name, each.p_value, each.at_floor)]

@@ -3,8 +3,8 @@
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Retrieval, Step, Written, read_traces
@@ -51,12 +51,8 @@ class Traces:
         return self.with_prompts[:whole] + self.without_prompts[whole:], whole
 
 
-class Outcome(NamedTuple):
-    """The outcome of a run on a question; `steps` is None where there is no trace."""
-
-    prediction: Prediction
-    error: str
-    steps: list[Step] | None
+Outcome = tuple[Prediction, list[Step] | None]
+"""A run's prediction of a question, and the steps to it; None where there is no trace."""
 
 
 def pack(runs: Sequence[Run], limit: int) -> Traces:
@@ -68,14 +64,14 @@ def pack(runs: Sequence[Run], limit: int) -> Traces:
     traces = Traces([{} for _ in runs], [{} for _ in runs])
     size = 0
     for run, chunk in _in_turn([_chunks(_outcomes(run)) for run in runs]):
-        for place, outcome in enumerate(chunk, start=len(traces.without_prompts) * CHUNK):
-            traces.places[run][outcome.prediction.question_id] = place
-            traces.errors[run][outcome.prediction.question_id] = outcome.error
-        block = [_shown(outcome) for outcome in chunk]
+        for place, (prediction, _) in enumerate(chunk, start=len(traces.without_prompts) * CHUNK):
+            traces.places[run][prediction.question_id] = place
+            traces.errors[run][prediction.question_id] = prediction.error
+        block = [_shown(*outcome) for outcome in chunk]
         traces.without_prompts.append(packed(block))
         if size <= limit:
             numbers: dict[str, int] = {}
-            with_prompts = [shown | _prompts(outcome, numbers) for shown, outcome in zip(block, chunk, strict=True)]
+            with_prompts = [shown | _prompts(steps, numbers) for shown, (_, steps) in zip(block, chunk, strict=True)]
             traces.with_prompts.append(packed(with_prompts))
             size += len(traces.with_prompts[-1])
     return traces
@@ -97,15 +93,14 @@ def _outcomes(run: Run) -> Iterator[Outcome]:
     left = dict(run.predictions)
     for trace in read_traces(run.folder / "traces.jsonl"):
         if prediction := left.pop(trace.question_id, None):
-            yield Outcome(prediction, prediction.error or trace.error, trace.steps)
-    yield from (Outcome(prediction, prediction.error, None) for prediction in left.values())
+            yield replace(prediction, error=prediction.error or trace.error), trace.steps
+    yield from ((prediction, None) for prediction in left.values())
 
 
-def _shown(outcome: Outcome) -> dict[str, object]:
+def _shown(of: Prediction, steps: list[Step] | None) -> dict[str, object]:
     """An outcome without its prompts."""
-    steps = None if outcome.steps is None else list(_steps(outcome.steps))
-    prediction = outcome.prediction
-    return {"prediction": prediction.prediction, "note": prediction.note, "error": outcome.error, "steps": steps}
+    shown = None if steps is None else list(_steps(steps))
+    return {"prediction": of.prediction, "note": of.note, "error": of.error, "steps": shown}
 
 
 def _steps(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
@@ -147,8 +142,8 @@ def note_before(messages: Sequence[Message], notes: Sequence[str]) -> int:
     return used[-1] if used else len(notes) - 1
 
 
-def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
-    """An outcome's prompts as numbers of pieces, and in `pieces` those that its block did not have before.
+def _prompts(steps: list[Step] | None, numbers: dict[str, int]) -> dict[str, object]:
+    """The prompts of steps as numbers of pieces, and in `pieces` those that their block did not have before.
 
     A trace sends its passages and notes several times, and all traces the same instructions, farther apart than a
     compressor looks back.
@@ -159,7 +154,7 @@ def _prompts(outcome: Outcome, numbers: dict[str, int]) -> dict[str, object]:
             (message["role"], [numbers.setdefault(piece, len(numbers)) for piece in PIECE.findall(message["content"])])
             for message in step.messages
         ]
-        for step in outcome.steps or ()
+        for step in steps or ()
         if not isinstance(step, Retrieval)
     ]
     return {"pieces": list(numbers)[before:], "prompts": prompts}

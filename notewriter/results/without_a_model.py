@@ -8,7 +8,8 @@ from notewriter.evaluation.catalogue import metric_named
 from notewriter.evaluation.controls import CEILING, CONTENDERS, OTHER, Scores, constant_scores, control_scores
 from notewriter.evaluation.notes import ANSWER, FACTS, WORDS
 from notewriter.ground.errors import UserError
-from notewriter.results.compare import ByQuestion, Comparison, compare_measures, corrected
+from notewriter.results.compare import ByQuestion, Comparison, compared, corrected
+from notewriter.results.measures import measured
 from notewriter.results.runs import Run
 
 
@@ -21,17 +22,17 @@ class Beside(NamedTuple):
 
 
 def beside(runs: Sequence[Run]) -> Beside:
-    """Runs, which are one configuration under several seeds, beside controls and constants, p-values corrected."""
+    """Runs, which are one configuration under several seeds, beside controls and constants."""
     answers: dict[str, Comparison] = {}
     try:
-        answers = corrected_scores(against_constants(runs))
-        return Beside(corrected_scores(against_controls(runs)), answers)
+        answers = against_constants(runs)
+        return Beside(against_controls(runs), answers)
     except UserError as error:
         return Beside({}, answers, str(error))
 
 
 def against_controls(runs: Sequence[Run]) -> dict[str, Comparison]:
-    """Control -> the scores of its notes ("before") beside those of the runs' notes ("after"), p-values uncorrected.
+    """Control -> the scores of its notes ("before") beside those of the runs' notes ("after"), p-values corrected.
 
     Several runs are one configuration under several seeds. Empty without runs and for runs without notes.
 
@@ -43,10 +44,7 @@ def against_controls(runs: Sequence[Run]) -> dict[str, Comparison]:
 
 def against_constants(runs: Sequence[Run]) -> dict[str, Comparison]:
     """As `against_controls`: constant answer -> its scores beside those of the runs' answers (`constant_scores`)."""
-    scores = [_constants(run) for run in runs]
-    answers = (by_question for side in scores for by_question in side.values())
-    metrics = dict.fromkeys(name for by_question in answers for each in by_question.values() for name in each)
-    return _against(runs, scores, list(metrics))
+    return _against(runs, [_constants(run) for run in runs], measured(runs))
 
 
 def _constants(run: Run) -> Scores:
@@ -57,12 +55,12 @@ def _constants(run: Run) -> Scores:
 
 
 def _against(runs: Sequence[Run], others: Sequence[Scores], metrics: Sequence[str]) -> dict[str, Comparison]:
-    """Name of another writer, or answer -> its scores beside those of the runs; empty where any run has no others."""
+    """Name of another writer, or answer -> its scores beside those of the runs; none where any run has no others."""
     if not others or not all(others):
         return {}
     after = [{id: each.scores for id, each in run.predictions.items()} for run in runs]
     shared = [name for name in others[0] if all(name in each for each in others)]
-    return {name: compare_measures([each[name] for each in others], after, metrics) for name in shared}
+    return corrected_scores({name: compared([each[name] for each in others], after, metrics) for name in shared})
 
 
 def corrected_scores(against: Mapping[str, Comparison]) -> dict[str, Comparison]:

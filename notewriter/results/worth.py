@@ -221,8 +221,10 @@ def best_table(worths: Sequence[Worth], chosen: Worth | None) -> Table:
     for worth in worths:
         controls = _controls(chosen or worth)
         best = {name: control for name in COMPARED if (control := highest_control(controls, name))}
-        found = {name: compared([worth.scores[each]], [worth.scores[OWN]], name) for name, each in best.items()}
-        comparisons.append({name: paired for name, paired in found.items() if paired})
+        found: Comparison = {}
+        for name, control in best.items():
+            found |= compared([worth.scores[control]], [worth.scores[OWN]], [name])
+        comparisons.append(found)
         names.append({name: f"{worth.label}, {HEADS[name]}, minus {control}" for name, control in best.items()})
     rows = [
         (labels[name], name, paired)

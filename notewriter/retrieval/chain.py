@@ -106,11 +106,6 @@ def is_local(part: Part) -> bool:
     return all(kind.is_local for kind in kinds_of(part).values())
 
 
-def is_of_others(part: Part) -> bool:
-    """Whether another service answers, maybe for money."""
-    return any(kind.of_others for kind in kinds_of(part).values())
-
-
 def only_local(parts: Sequence[Part]) -> list[Part]:
     """The parts of a retriever that a folder has recorded, which only read files of this machine.
 

@@ -107,14 +107,12 @@ class Kind:
             so it is not for event loops.
         is_local: whether it reads files of this machine and contacts nothing. Only such a part is used where no user
             but a folder names it.
-        of_others: whether somebody else answers, maybe for money, who is not asked for a rehearsal.
     """
 
     options: type[Any]
     open: Callable[..., Any]
     identity: Callable[[Any], str | None] = lambda options: None
     is_local: bool = False
-    of_others: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

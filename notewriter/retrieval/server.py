@@ -1,6 +1,6 @@
 """`notewriter serve retriever`: serve a retriever over HTTP.
 
-The contract is in `remote`: `POST /retrieve` and `GET /health`.
+The contract is that of Search-R1's server: `POST /retrieve` and `GET /health` (docs/retrieval.md).
 """
 
 import asyncio

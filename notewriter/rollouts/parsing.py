@@ -41,10 +41,14 @@ _DECODER = json.JSONDecoder(strict=False)
 _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|,(?=(?:\s|//[^\n]*+)*+[}\]])', re.DOTALL)
 
 
+_STRAIGHT = str.maketrans("“”", '""')
+
+
 def json_at(text: str, start: int) -> Any:
     """The JSON value that begins at a place of a text.
 
-    Models write what JSON forbids: line breaks within strings, comments, and commas after the last item.
+    Models write what JSON forbids: line breaks within strings, comments, commas after the last item, and curly
+    quotation marks around strings.
 
     Raises:
         ValueError, RecursionError: there is none; also for numbers with thousands of digits.
@@ -52,6 +56,8 @@ def json_at(text: str, start: int) -> Any:
     try:
         return _DECODER.raw_decode(text, start)[0]
     except json.JSONDecodeError as error:
+        if text.startswith("“", error.pos):
+            return _DECODER.raw_decode(text.translate(_STRAIGHT), start)[0]
         if text[error.pos : error.pos + 1] not in ("/", ",", "}", "]"):
             raise
         return _DECODER.raw_decode(_NO_JSON.sub(r"\1", text[start:]))[0]

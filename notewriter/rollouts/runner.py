@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from notewriter.artifacts.run_record import add_parameters
 from notewriter.artifacts.trackers import Track
 from notewriter.ground import jsonl
@@ -18,7 +20,6 @@ from notewriter.models.client import Client
 from notewriter.models.prices import CostArguments
 from notewriter.models.roles import ModelArguments, Roles, served_models
 from notewriter.retrieval.chain import Part
-from notewriter.rollouts.forecast import BAR_FORMAT, Bar, calls_in, expected_calls, seconds_left
 from notewriter.rollouts.resources import Resources, budget_of, open_resources
 
 INTERVAL, INTERVAL_IN_LOG = 0.5, 10.0
@@ -36,7 +37,6 @@ async def for_each_question(
     concurrency: int,
     description: str,
     clients: Collection[Client] = (),
-    expected: float | None = None,
     track: Track | None = None,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
 ) -> None:
@@ -45,20 +45,15 @@ async def for_each_question(
     Each record needs a `question_id`; None means that there is nothing to do and is not recorded. Finished questions
     survive a kill. The first error cancels the calls in flight and ends the run.
 
-    The progress bar also shows the completion tokens per second received by `clients`, the sums of `count` over all
-    records, and the time left. The time follows from the calls of `clients`: a question makes `expected` of them, or as
-    many as those before it. `track` gets the same.
+    The progress bar also shows the completion tokens per second received by `clients`, and the sums of `count` over all
+    records. `track` gets the same.
     """
     totals: Counter[str] = Counter()
     done = set()
-    calls: list[int] = []
-    started: set[str] = set()
     with jsonl.Journal(journal) as file:
         for _, record in jsonl.read(journal):
             done.add(record["question_id"])
             totals.update(count(record))
-            if clients:
-                calls.append(calls_in(record))
         waiting = [question for question in questions if question.id not in done]
         queue = iter(waiting)
 
@@ -68,17 +63,10 @@ async def for_each_question(
         def speed() -> int:
             return round((received() - before) / max(time.monotonic() - start, 1e-9))
 
-        def left() -> float | None:
-            rate = (sum(client.answered for client in clients) - answered) / max(time.monotonic() - start, 1e-9)
-            so_far = [sum(client.replies[id] for client in clients) for id in started]
-            begun = len(calls) + len(started)
-            return seconds_left(calls, so_far, len(questions) - begun, rate, expected) if clients else None
-
-        start, before, answered = time.monotonic(), received(), sum(client.answered for client in clients)
+        start, before = time.monotonic(), received()
         # A terminal gets a moving bar, a log file an occasional line.
         interval = INTERVAL if sys.stderr.isatty() else INTERVAL_IN_LOG
-        with Bar(
-            bar_format=BAR_FORMAT,
+        with tqdm(
             total=len(questions),
             initial=len(questions) - len(waiting),
             desc=description,
@@ -98,21 +86,16 @@ async def for_each_question(
                 """Move the time on before the first question is done."""
                 while True:
                     await asyncio.sleep(interval)
-                    bar.left = left()
                     bar.refresh()
                     tell()
 
             async def worker() -> None:
                 for question in queue:
-                    started.add(question.id)
                     record = await work(question)
-                    started.discard(question.id)
                     if record is not None:
                         file.append(record)
                         totals.update(count(record))
-                    calls.append(sum(client.replies.pop(question.id, 0) for client in clients))
                     bar.set_postfix({**({"tokens/s": speed()} if clients else {}), **totals}, refresh=False)
-                    bar.left = left()
                     bar.update()
 
             ticking = asyncio.create_task(tick())
@@ -137,12 +120,10 @@ def run_questions(
     description: str,
     count: Callable[[Record], Mapping[str, int]] = lambda record: {},
     costs: CostArguments | None = None,
-    rehearsal: Callable[[Question, Resources], Awaitable[Record | None]] | None = None,
     track: Track | None = None,
 ) -> None:
     """`for_each_question` with the configured models (`served_models`).
 
-    `rehearsal` does to a question what `work` does, and leaves no trace of it; it gives the number of calls to expect.
     The servers' logs, and the spending if `costs` sets a limit, are written beside the journal.
     """
 
@@ -158,7 +139,6 @@ def run_questions(
                     concurrency=models.concurrency,
                     description=description,
                     clients=resources.clients.values(),
-                    expected=await expected_calls(rehearsal, questions, resources, retriever, journal.parent),
                     track=track,
                     count=count,
                 )

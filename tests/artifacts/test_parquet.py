@@ -37,6 +37,13 @@ def path(tmp_path):
     return tmp_path / "train.parquet"
 
 
+def test_columns_of_one_name_are_refused(tmp_path):
+    table = pa.table([["q1"], ["q2"]], names=["id", "id"])
+    pyarrow.parquet.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(UserError, match=r"twice.parquet: has several columns of the name id; rename or remove one"):
+        list(read_rows(tmp_path / "twice.parquet"))
+
+
 def test_a_changed_byte_anywhere_is_no_traceback(path):
     whole = path.read_bytes()
     named = 0

@@ -16,7 +16,7 @@ from notewriter.evaluation.evaluating import EvaluateArguments
 from notewriter.experiments.run import Pipeline, read_pipeline
 from notewriter.ground.config import parse
 from notewriter.ground.recipes import RECIPES
-from notewriter.methods import prepare
+from notewriter.methods import check_stages, prepare
 from notewriter.models.roles import ModelArguments
 from notewriter.results.experiment import read_experiment
 from notewriter.training.options import DPOArguments, DPOConfiguration, SFTArguments, SFTConfiguration
@@ -46,8 +46,8 @@ def test_the_commands_are_what_their_programs_take(path: Path) -> None:
             gold, _, _ = parse([GoldArguments, ModelArguments, ResumeArguments], argv)
             read_gold_recipe(gold)
         elif name == "evaluate":
-            arguments, _, _ = parse([EvaluateArguments, ModelArguments, ResumeArguments], argv)
-            prepare(arguments.method, arguments.method_options)
+            arguments, models, _ = parse([EvaluateArguments, ModelArguments, ResumeArguments], argv)
+            check_stages(prepare(arguments.method, arguments.method_options), models)
 
 
 def results_of(pipeline: Pipeline) -> list[str]:

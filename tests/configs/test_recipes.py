@@ -11,7 +11,7 @@ from notewriter.data.options import ChainsArguments, GoldArguments, PairsArgumen
 from notewriter.data.recipe import read_gold_recipe, read_recipe
 from notewriter.evaluation import evaluate
 from notewriter.ground.config import parse
-from notewriter.methods import prepare
+from notewriter.methods import check_stages, prepare
 from notewriter.models.roles import ModelArguments
 from notewriter.results.paper_values import published_rows
 from notewriter.retrieval.chain import parts_of
@@ -53,7 +53,7 @@ def test_recipes_of_gold_evidence_are_what_the_command_takes(path):
 @pytest.mark.parametrize("path", recipes("eval/*.yaml"))
 def test_recipes_of_evaluation_name_methods_and_options_that_there_are(path):
     arguments, models = parse([evaluate.EvaluateArguments, ModelArguments], ["--config", str(path), *OPTIONS])
-    prepare(arguments.method, arguments.method_options)
+    check_stages(prepare(arguments.method, arguments.method_options), models)
     check_inputs(models, None)
 
 

@@ -15,6 +15,7 @@ from notewriter.artifacts.traces import Retrieval, Trace
 from notewriter.corpora import corpus, published
 from notewriter.corpora.sources import SOURCES
 from notewriter.datasets import load_corpus, load_questions
+from notewriter.datasets.reading import passage_id
 from notewriter.evaluation.evidence import supporting_recall
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage
@@ -136,6 +137,15 @@ def test_musiques_corpus_has_the_paragraphs_of_questions_without_an_answer(tmp_p
     other = question | {"answerable": False, "paragraphs": [paragraph | {"title": "Varn"}]}
     jsonl(tmp_path / "musique_full_v1.0_test.jsonl", question, other)
     assert [each["title"] for each in build("ircot-musique", tmp_path, tmp_path / "out")] == ["Osk", "Varn"]
+
+
+def test_joined_passages_keep_beirs_ids_to_which_its_gold_evidence_refers(tmp_path):
+    passage = {"title": "Osk", "text": "A river."}
+    path = jsonl(tmp_path / "corpus.jsonl", {"_id": "MED-10", "metadata": {}, **passage}, passage)
+    assert build("paragraphs", path, tmp_path / "out") == [
+        {"id": "MED-10", **passage},
+        {"id": passage_id("Osk", "A river."), **passage},
+    ]
 
 
 def test_iirc_leaves_out_short_paragraphs_as_ircot_does(tmp_path):

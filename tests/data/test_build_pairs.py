@@ -385,7 +385,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"temperatures": [0.1], "top_ps": [0.9]}, r"1 sampling\(s\) leave deepnote/refine_query"),
         ({"temperatures": [0.1, -1.0]}, "temperatures x top_ps: temperature: -1.0 is too small; give at least 0"),
         ({"top_ps": [0.0, 0.9]}, "temperatures x top_ps: top_p: 0.0 is too small; give above 0 and at most 1"),
-        ({"quotas": {"deepnote/init_note": True}}, "quotas: deepnote/init_note: True is not a number of pairs"),
+        ({"quotas": {"deepnote/init_note": True}}, "quotas: deepnote/init_note must be int, not True"),
         ({"family": "bleu"}, "unknown metric family 'bleu'"),
         ({"method_options": {"deepnote": {"steps": 1}}}, "method deepnote has no option 'steps'"),
         ({"method_options": {"deepnote": {"max_step": 0}}}, "option max_step: 0"),
@@ -397,6 +397,7 @@ def test_a_folder_with_other_settings_is_refused(build):
         ({"limit": 0}, "limit"),
         ({"index": None}, "method deepnote retrieves; add --index PATH"),
         ({"eval_files": {"dev.json": "squad"}}, "unknown dataset of dev.json in eval_files 'squad'"),
+        ({"eval_files": {"dev.json": 3}}, "eval_files: dev.json must be str, not 3"),
         ({"stagess": {}}, "unknown key 'stagess'; did you mean 'stages'"),
     ],
 )
@@ -468,8 +469,14 @@ def test_quotas_that_end_the_run_give_the_same_pairs_at_any_concurrency(build, e
 
 @pytest.mark.parametrize("quotas", [{"deepnote/nothing": 3}, {"deepnote/decide": 0}, {"deepnote/decide": "many"}])
 def test_a_quota_that_means_nothing_is_refused(build, quotas):
-    with pytest.raises(UserError, match="quotas"):
+    with pytest.raises(UserError, match=r"quotas: .*(add it to stages|give at least 1|must be int)"):
         build("refused", quotas=quotas)
+
+
+@pytest.mark.parametrize("bounds", [[4, 3], [3]])
+def test_bounds_of_passages_that_are_none_are_refused_with_an_example(build, bounds):
+    with pytest.raises(UserError, match=r"top_k_range: .* is not \[least, most\]; give two numbers, such as \[3, 9\]"):
+        build("refused", top_k_range=bounds)
 
 
 def test_questions_of_an_evaluation_file_are_not_rolled_out_and_said_to_be_left_out(build, world, tmp_path, capsys):

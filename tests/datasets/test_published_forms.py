@@ -130,6 +130,21 @@ def test_the_numbers_of_rows_in_search_r1s_form_are_ids(tmp_path):
     assert load_questions("nq", write(tmp_path / "q.parquet", [row])) == [Question("7", "who won", ("Ana",))]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train-00000-of-00002", "one of 2 parts, read without train-00001-of-00002.parquet; join them"),
+        ("train-00003-of-00007", "one of 7 parts, read without train-00000-of-00007.parquet and 5 more; join them"),
+        ("train-00000-of-00001", ""),
+    ],
+)
+def test_a_part_of_a_split_is_read_with_a_warning_that_names_the_others(tmp_path, name, said, caplog):
+    path = write(tmp_path / f"{name}.parquet", [columns(HOTPOT)])
+    assert len(load_questions("hotpotqa", path)) == 1
+    assert list(load_corpus("hotpotqa", path))
+    assert [line.partition("is ")[2].partition(" for")[0] for line in caplog.messages] == [said] * bool(said)
+
+
 def test_a_cut_archive_is_one_line(tmp_path):
     file = write(tmp_path / "q.jsonl.gz", [MUSIQUE])
     file.write_bytes(file.read_bytes()[:-20])

@@ -51,6 +51,7 @@ ERRORS = {
     "empty list": ("hotpotqa", "[ ]", r"f: contains no questions"),
     "cut short": ("hotpotqa", json.dumps([HOTPOT, HOTPOT])[:-40], r"record 2: is not JSON"),
     "not closed": ("hotpotqa", json.dumps([HOTPOT])[:-1], r"record 2: is not JSON"),
+    "key twice": ("hotpotqa", '[{"_id": "a", "_id": "b"}]', r"record 1: .*has the key '_id' twice, the last time 'b'"),
     "no object": ("hotpotqa", "[[]]", r"record 1: is a list, not an object"),
     "no pairs": ("hotpotqa", json.dumps([{**HOTPOT, "context": {"title": []}}]), r"record 1: 'context' must be list"),
     "uneven columns": (

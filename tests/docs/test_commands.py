@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib
+import itertools
 import re
 import runpy
 import shlex
@@ -14,13 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmark_files import TWO_QUESTIONS, own_question, write_lines, write_two_questions
+from command_options import spellings_of
 from huggingface_hub import constants
 from transformers import AutoTokenizer
 
 from notewriter import Passage, build_index, cli
 from notewriter.experiments import pipeline
 from notewriter.ground import config, parser, recipes
-from notewriter.ground.completion import actions_of
 from notewriter.results import table
 from notewriter.training import train
 
@@ -185,7 +186,7 @@ def options_of():
     @functools.cache
     def spellings(name):
         mains = [main for command, main in cli.mains().items() if command.split()[0] == name]
-        return {spelling for main in mains for action in actions_of(main) for spelling in action.option_strings}
+        return set().union(*map(spellings_of, mains))
 
     return spellings
 
@@ -268,6 +269,15 @@ def test_a_command_of_the_pages_is_rehearsed(words, stand_in, tiny_model, tmp_pa
     monkeypatch.chdir(tmp_path)
     dry = [] if "--dry_run" in arguments else ["--dry_run", "true"]
     importlib.import_module(cli.COMMANDS[name][0]).main([*arguments, *dry])
+
+
+def test_no_command_of_the_pages_gives_training_questions_to_a_recipe_with_a_question_set():
+    """The sets are rules for whole files of development or test questions; any other file is refused."""
+    for each in commands():
+        following = dict(itertools.pairwise(each.values[0]))
+        if following.get("notewriter") == "evaluate" and {"--config", "--path"} <= following.keys():
+            recipe = yaml.safe_load(recipes.find(following["--config"]).read_text(encoding="utf-8"))
+            assert not (recipe.get("question_set") and "train" in Path(following["--path"]).stem), each.id
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

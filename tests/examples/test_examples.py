@@ -53,6 +53,16 @@ def test_predictions_are_scored(tmp_path: Path):
     assert sorted(means) == ["0.333", "0.556"]
 
 
+def test_a_prediction_without_its_text_is_named_with_its_line(tmp_path: Path):
+    (tmp_path / "questions.jsonl").write_text('{"id": "q0", "question": "Who?", "answers": ["Mira"]}\n')
+    (tmp_path / "predictions.jsonl").write_text('{"id": "q0", "answer": "Mira"}\n')
+    with pytest.raises(AssertionError, match=r"predictions.jsonl:1 has no .*prediction.*; correct the line"):
+        run(
+            "score_predictions.py",
+            *("--questions", tmp_path / "questions.jsonl", "--predictions", tmp_path / "predictions.jsonl"),
+        )
+
+
 @pytest.mark.integration
 def test_a_model_is_trained_on_pairs(tiny_model: Path, tmp_path: Path):
     run("train_on_pairs.py", "--model", tiny_model, "--output_dir", tmp_path / "run")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_options import spellings_of
 
 from notewriter.cli import mains
 from notewriter.experiments.files import read_file
 from notewriter.experiments.run import RESULTS, Needs, PipelineRun, read_pipeline, training_of
-from notewriter.ground.completion import actions_of
 from notewriter.ground.errors import UserError
 from notewriter.ground.recipes import RECIPES
 
@@ -88,8 +88,7 @@ def test_a_result_follows_from_the_command(read, command, result):
 @pytest.mark.parametrize("command", sorted(RESULTS.keys() - {"train"}))
 def test_what_a_command_leaves_is_named_by_an_option_that_it_has(command):
     """Asking all commands for their options takes seconds, so that a pipeline has them in a table."""
-    spellings = [spelling for action in actions_of(mains()[command]) for spelling in action.option_strings]
-    assert RESULTS[command][0] in spellings
+    assert RESULTS[command][0] in spellings_of(mains()[command])
 
 
 def test_a_run_comes_after_the_one_before_unless_it_says_otherwise(read):

@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,21 @@ def test_a_command_that_meets_such_an_error_anywhere_ends_with_one_line(capsys):
         errors.run(Path("/absent/file").mkdir)
     told = "error: /absent/file: cannot be used (No such file or directory); check the path\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_line_of_the_hubs_library_is_printed_once():
+    script = """
+from notewriter.ground.errors import run
+
+def main():
+    from huggingface_hub.utils import logging
+
+    logging.get_logger("huggingface_hub.utils._http").warning("Retrying in 1s")
+
+run(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stderr == "Retrying in 1s\n"
 
 
 def test_an_extra_is_installed_from_the_clone_or_by_its_packages_where_a_wheel_was_installed(monkeypatch, tmp_path):

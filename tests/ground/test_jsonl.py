@@ -47,6 +47,7 @@ def test_empty_lines_are_passed_over_and_counted(tmp_path):
         ('{"a": 1', "is not JSON"),
         ("[1]", "is a list, not an object"),
         ("null", "is a NoneType, not an object"),
+        ('{"b": {"a": 1, "a": 2}}', r"cannot be read \(an object has the key 'a' twice, the last time 2\)"),
         ('{"a": ' + "9" * 5000 + "}", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
     ],

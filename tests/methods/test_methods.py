@@ -17,10 +17,11 @@ from notewriter.artifacts.traces import Generation, Retrieval
 from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Completion, Passage, Question
-from notewriter.methods import METHODS, prepare, stage_named
+from notewriter.methods import METHODS, check_stages, prepare, stage_named
 from notewriter.methods.deepnote import deepnote
 from notewriter.methods.direct import direct
 from notewriter.methods.vanilla import vanilla
+from notewriter.models.roles import ModelArguments
 from notewriter.rollouts.method import Method
 from notewriter.rollouts.prompts import FOLDERS, Prompts
 from notewriter.rollouts.resources import Resources
@@ -501,3 +502,22 @@ def test_what_a_method_cannot_do_is_named(name, options, problem):
     with pytest.raises(UserError, match=problem) as caught:
         prepare(name, options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"words": {"deepnote/answer": 40}},
+        {"extractive_stages": ["deepnote/init_note"]},
+        {"stage_sampling": {"deepnote/answer": {"max_tokens": 16}}},
+    ],
+)
+def test_a_setting_of_stages_that_the_method_does_not_have_is_refused(given):
+    remedy = "(did you mean 'vanilla/answer'|its stages are: vanilla/answer)"
+    with pytest.raises(UserError, match=rf"{next(iter(given))}: deepnote/\w+ is no stage of vanilla; {remedy}"):
+        check_stages(METHODS["vanilla"], ModelArguments(**given))
+
+
+def test_methods_share_a_setting_that_has_a_stage_of_each():
+    sampling = {"react/step": {"max_tokens": 96}, "vanilla/answer": {"max_tokens": 16}}
+    check_stages(METHODS["vanilla"], ModelArguments(stage_sampling=sampling))

@@ -11,6 +11,7 @@ from notewriter.results.compare import Paired, compare, corrected, p_value_text
 from notewriter.results.compare_runs import format_table, main
 from notewriter.results.runs import Run
 from notewriter.results.tables import difference_text
+from notewriter.results.without_a_model import Beside
 
 
 def test_the_runs_are_paired_by_question_and_not_by_line(write_run, tmp_path):
@@ -122,7 +123,8 @@ def test_a_table_gives_costs_fewer_decimals_than_shares():
                 p_value=0.01,
                 questions=4,
             )
-        }
+        },
+        Beside({}, {}),
     )
     assert "| 1,500.0 |" in table
     assert "-600.0 [-700.0, -500.0] *" in table

@@ -127,6 +127,16 @@ def test_tests_named_in_the_file_come_first_corrected_for_all_of_them(experiment
     assert "## Primary tests" not in page(experiment(), tmp_path)
 
 
+def test_the_caution_is_of_the_seeds_that_ran(experiment, runs, tmp_path, write_run):
+    changes = {"seeds": [1, 2, 3], "primary": [{"metric": "f1", "compare": ["base", "trained"]}]}
+    of_one = "With one seed the first interval is about that training alone."
+    text = page(experiment(**changes), tmp_path)
+    assert "With 2 seeds the first interval is too narrow" in text and of_one not in text
+    for cell in ("base", "trained-1"):
+        write_run(runs / cell / "far", dict.fromkeys("abcd", 1.0))
+    assert of_one in page(experiment(**changes), tmp_path)
+
+
 def test_a_primary_test_that_has_not_run_is_one_of_those_that_are_corrected_for(experiment, runs, tmp_path):
     tests = [{"metric": "f1", "compare": ["base", "trained"], "sets": ["near"]}]
     alone = primary_rows(page(experiment(primary=tests), tmp_path))

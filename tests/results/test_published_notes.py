@@ -66,6 +66,16 @@ def test_the_page_is_written_again_from_its_notes_when_the_run_folders_are_gone(
     assert {path.name: path.read_text() for path in tmp_path.glob("*.svg")} == plots
 
 
+def test_sections_of_folders_that_are_gone_are_said_to_be_kept(noted, noted_runs, tmp_path):
+    file, _ = noted
+    assert "Kept as published" not in page(file, tmp_path)
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(noted_runs[0] / "after", tmp_path / "run/trained-2/near")
+    text = page(file, tmp_path, "--from_notes", str(tmp_path / "page-notes.parquet"))
+    kept = "Notes without a model; Costs; Overlap of training and evaluation questions; How it was run."
+    assert f"Kept as published earlier, without evaluations that joined since: {kept}" in text
+
+
 def test_scores_can_be_computed_again_from_the_notes_and_their_questions(noted, tmp_path):
     file, world = noted
     page(file, tmp_path)

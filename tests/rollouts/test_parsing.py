@@ -54,6 +54,8 @@ def test_an_object_is_found_in_prose(value, prose):
         ('A set {x} comes first, then {"a": 1} and {"b": 2}', {"a": 1}),
         ('[{"a": 1}]', {"a": 1}),
         ('{"a": "x // y, }", // a comment\n "b": [1, 2,], // another\n}', {"a": "x // y, }", "b": [1, 2]}),
+        ("{“a”: “x”}", {"a": "x"}),
+        ('{"a": "“x”"}', {"a": "“x”"}),
         ("{'a': 1}", None),
         ('{"a": 1', None),
         ("[1, 2]", None),

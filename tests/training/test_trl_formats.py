@@ -142,8 +142,8 @@ def test_trls_trainer_takes_our_rows_with_all_their_columns(
 
 
 def test_llama_factory_takes_our_rows_by_the_line_of_the_docs(make_pair: Callable[[int], Row], tmp_path: Path) -> None:
-    """What its SharegptDatasetConverter asks of a row of pairs, by the description on docs/training.md."""
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    """What its SharegptDatasetConverter asks of a row of pairs, by the description on docs/other_data.md."""
+    page = (Path(__file__).parents[2] / "docs/other_data.md").read_text()
     (line,) = re.findall(r"^datasets\.Dataset\.from_parquet.*?(?=^```)", page, re.MULTILINE | re.DOTALL)
     (description,) = re.findall(r'^\{"pairs": .*$', page, re.MULTILINE)
     pair = explicit(make_pair(0))

@@ -2,7 +2,7 @@
 
 A file is HotpotQA's or 2WikiMultihopQA's (a JSON list with `context`), MuSiQue's (JSON Lines with `paragraphs`), or
 JSON Lines of passages with `title` and `text`. Ids are those that the questions' `supporting_ids` refer to, whichever
-other files there are; a passage of the same title and text comes once.
+other files there are: of a passage a digest, by which the same title and text come once, or BEIR's `_id`.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.corpora.sources.ircot import paragraphs
 from notewriter.datasets import hotpotqa, musique
-from notewriter.datasets.reading import get, passage_id, records
+from notewriter.datasets.reading import get, identifier, passage_id, records
 
 
 def _records(name: str, path: Path) -> Iterator[Record]:
@@ -26,7 +26,8 @@ def _parse(place: str, record: dict[str, Any]) -> list[Document]:
     if "paragraphs" in record:
         return paragraphs(place, musique.passages(record, place))
     title, text = get(record, "title", str, place), get(record, "text", str, place).strip()
-    return [Document(passage_id(title, text), title, text)]
+    id = identifier(record, "_id", place) if "_id" in record else passage_id(title, text)
+    return [Document(id, title, text)]
 
 
 SOURCE = Source(

@@ -7,20 +7,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 from annotated_types import Interval
 
 from notewriter.artifacts.metrics import read_metrics
-from notewriter.artifacts.pairs import SCHEMA, SIDES, Pair, read_pairs, source_of
+from notewriter.artifacts.pairs import SIDES, Pair, read_pairs
 from notewriter.artifacts.predictions import Prediction, read_predictions
-from notewriter.artifacts.traces import Generation, read_traces
 from notewriter.data.dataset.splits import split_files
 from notewriter.evaluation.catalogue import metric_named
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import option
 from notewriter.ground.records import Message
-from notewriter.models.thoughts import without_thinking
 
 NOTE = "note"
 """The stage of items that are the final notes of two runs."""
@@ -64,8 +62,7 @@ class Item:
         question: the question's text; empty where the prompt does not have it after the word `Question:`.
         texts: both texts, in an order without meaning.
         preferred: automatic judge -> the index of the text that it preferred.
-        pair: the row that the item was made from, or that notes of two runs make which answer the same prompt; None for
-            other notes.
+        pair: the row that the item was made from; None for notes of two runs.
         split: of the row.
     """
 
@@ -155,7 +152,6 @@ def _items_of_runs(before: Path, after: Path) -> Iterator[Item]:
     """The questions whose notes differ; scores stand in for judges, and so does each run, which prefers its own."""
     runs = {path: read_predictions(path / "predictions.jsonl") for path in (before, after)}
     dataset = read_metrics(before / "metrics.json").dataset
-    written = [_note_steps(path / "traces.jsonl") for path in (before, after)]
     for identifier, first in runs[before].items():
         second = runs[after].get(identifier)
         if second is None or second.question != first.question:
@@ -176,43 +172,7 @@ def _items_of_runs(before: Path, after: Path) -> Iterator[Item]:
             question=first.question,
             texts=texts,
             preferred={judge: texts.index(note) for judge, note in _preferred_notes(before, first, after, second)},
-            pair=_pair_of_notes(identifier, dataset, *(steps.get(identifier) for steps in written)),
         )
-
-
-def _note_steps(path: Path) -> dict[str, tuple[str, Generation]]:
-    """Question -> the method and the model call that wrote the final note; empty without a file of traces."""
-    if not path.is_file():
-        return {}
-    return {
-        trace.question_id: (trace.method, step)
-        for trace in read_traces(path)
-        for step in trace.generations
-        if trace.note and without_thinking(step.text).strip() == trace.note
-    }
-
-
-def _pair_of_notes(
-    question_id: str, dataset: str, before: tuple[str, Generation] | None, after: tuple[str, Generation] | None
-) -> Pair | None:
-    """The notes of two runs as a pair, with the one after as chosen, where both answer the same prompt."""
-    if before is None or after is None or before[1].messages != after[1].messages:
-        return None
-    method, step = after
-    columns: dict[str, Any] = {
-        "schema": SCHEMA,
-        "prompt": step.messages,
-        "stage": step.stage,
-        "method": method,
-        "question_id": question_id,
-        "dataset": dataset,
-        "prompt_tokens": step.completion.prompt_tokens,
-    }
-    for side, (_, each) in zip(SIDES, (after, before), strict=True):
-        columns[side] = [{"role": "assistant", "content": without_thinking(each.text).strip()}]
-        columns[f"{side}_source"] = source_of(each.sampling)
-        columns[f"{side}_tokens"] = each.completion.completion_tokens
-    return cast(Pair, columns)
 
 
 def _preferred_notes(before: Path, first: Prediction, after: Path, second: Prediction) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ JUDGE = "human"
 OF_A_SIDE = [name.removeprefix(SIDES[0]) for name in COLUMNS.names if name.startswith(SIDES[0])]
 """The ends of the names of the columns that each side has."""
 
-NO_PROMPT = "the notes of the two runs answer different prompts"
+NO_PAIR = "notes of two runs are no pair"
 NOBODY = "neither is better"
 TIED = "people disagree"
 
@@ -31,7 +31,7 @@ def rows_of(items: Mapping[str, Item], labels: Labels, dropped: Counter[str]) ->
         votes = Counter(text for label in given.values() if (text := label.text) is not None)
         counts = [votes[text] for text in item.texts]
         if item.pair is None:
-            dropped[NO_PROMPT] += 1
+            dropped[NO_PAIR] += 1
         elif not votes:
             dropped[NOBODY] += 1
         elif counts[0] == counts[1] or max(counts) <= len(given) - votes.total():

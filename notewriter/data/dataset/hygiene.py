@@ -79,10 +79,6 @@ def load_evaluation(eval_files: Mapping[str, str]) -> list[Seen]:
         UserError: an unknown dataset, or the errors of `load_questions`.
     """
     for path, dataset in eval_files.items():
-        if not isinstance(dataset, str):
-            raise UserError(
-                f"eval_files: {path}: {dataset!r} is not a dataset; give PATH: one of {', '.join(BENCHMARKS)}"
-            )
         choose(f"dataset of {path} in eval_files", dataset, BENCHMARKS)
     return [Seen(question, path) for path, dataset in eval_files.items() for question in load_questions(dataset, path)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from notewriter.artifacts.parquet import RowWriter
+from notewriter.artifacts.parquet import new_rows
 from notewriter.ground.errors import UserError
 
 SPLITS = ("train", "dev")
@@ -34,7 +34,7 @@ def write_splits(
         UserError: a file cannot be written.
     """
     path = folder / "dev.parquet"
-    with RowWriter(folder / "train.parquet", columns) as train, RowWriter(path, columns) as dev:
+    with new_rows(folder / "train.parquet", columns) as train, new_rows(path, columns) as dev:
         for row in rows:
             (dev if row["question_id"] in dev_ids else train).write(row)
     if dev.count == 0:

@@ -36,6 +36,9 @@ IN_FLIGHT = 6
 LONGEST_TITLE = 257
 """Bytes of a first line that is a title, the longest of Wikipedia's and two quotation marks; a longer one is text."""
 
+IDS = ("id", "docid", "_id")
+"""The keys of a document's id: FlashRAG's, Pyserini's and BEIR's."""
+
 MOST_RESTRICTED = 1000
 """Passages fetched at most from servers that cannot restrict a search."""
 
@@ -180,11 +183,11 @@ def _passage(document: object) -> Passage:
             title, text = title if isinstance(title, str) else "", contents
     if not (isinstance(title, str) and isinstance(text, str)):
         raise ValueError("a document without contents")
-    id = document.get("id")
-    if not isinstance(id, str | int):
+    id = next((document[key] for key in IDS if isinstance(document.get(key), str | int)), None)
+    if id is None:
         # Search-R1's BM25 server leaves ids out.
         id = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()[:16]
     return Passage(*map(without_surrogates, (str(id), title, text)))
 
 
-SOURCE = Source(options=RemoteOptions, open=Remote, identity=_identity, of_others=True)
+SOURCE = Source(options=RemoteOptions, open=Remote, identity=_identity)

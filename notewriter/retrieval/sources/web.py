@@ -77,4 +77,4 @@ def _hits(reply: Any) -> list[Passage]:
     return [passage for passage in passages if passage.id]
 
 
-SOURCE = Source(options=WebOptions, open=Web, of_others=True)
+SOURCE = Source(options=WebOptions, open=Web)

@@ -81,6 +81,14 @@ def _load(model: str, device: str | None, max_length: int | None) -> Any:
     cross_encoder = encoders.library("sentence_transformers").CrossEncoder
     with loading(model, "reranker"):
         loaded = cross_encoder(model, device=device, max_length=max_length, trust_remote_code=False)
+        from sentence_transformers.util.file_io import load_file_path
+
+        if hasattr(loaded[-1], "true_token_id") and load_file_path(model, "modules.json") is None:
+            # The library would compare the logits of "yes" and "no" after the bare query and passage.
+            raise UserError(
+                f"rerank: {model} is a language model without the settings of a reranker (modules.json); choose a "
+                "cross-encoder, or serve it and name it as `llm_rerank`"
+            )
         inner = loaded[0].model
         # transformers makes what the files lack at random, and only its own log says so.
         _, info = type(inner).from_pretrained(model, trust_remote_code=False, output_loading_info=True)

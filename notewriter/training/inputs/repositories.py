@@ -16,6 +16,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypedDict, cast
@@ -28,6 +29,7 @@ from datasets.data_files import FILES_TO_IGNORE, DataFilesDict, get_data_pattern
 from huggingface_hub.errors import LocalEntryNotFoundError
 from yaml import YAMLError
 
+from notewriter.datasets.reading import SHARD
 from notewriter.fetching.remote import failures
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError, one_line, writing
@@ -53,9 +55,6 @@ JSON_READING = {"field": None, "encoding": "utf-8", "encoding_errors": None}
 
 ROWS = re.compile(r"\.(parquet|jsonl|ndjson|csv|tsv|arrow|feather)(\.gz)?$")
 """The names of files that hold rows and nothing else."""
-
-SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\b")
-"""The name of a part of a file, its number from 0, and the number of parts."""
 
 DEV = ("dev", "validation", "test")
 """Names of a split to evaluate on, in this order."""
@@ -123,6 +122,10 @@ def split_files(name: str, dev: bool) -> dict[str, Path]:
         if not folder.is_dir():
             folder = _folder(named.source, named.revision)
         configured, saved = [file for file in CARDS if _check_card(folder / file)], _saved(folder)
+        # A Distiset of distilabel has one for each last step of its pipeline.
+        apart = [str(file.parent) for file in sorted(folder.glob(f"*/{datasets.config.DATASETDICT_JSON_FILENAME}"))]
+        if len(apart) > 1 and not configured:
+            raise UserError(f"{name}: has several saved datasets; give one of them: {', '.join(apart)}")
         try:
             source = {"path": "arrow", "data_files": saved} if saved else {"path": str(folder)}
             builder = datasets.load_dataset_builder(**source, name=named.configuration)
@@ -179,16 +182,7 @@ def _check_card(card: Path) -> bool:
     Raises:
         UserError: its YAML cannot be read, or names an address or a file elsewhere.
     """
-    if not card.is_file():
-        return False
-    try:
-        text = card.read_text(encoding="utf-8")
-        matter = re.match(r"\s*---\r?\n(.*?)\r?\n---", text, re.DOTALL) if card.suffix == ".md" else None
-        metadata = load_yaml((matter[1] if matter else "") if card.suffix == ".md" else text)
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise UserError(f"{card}: its YAML cannot be read ({one_line(error)[:300]}); correct or remove it") from error
-    configurations = metadata.get("configs") if isinstance(metadata, dict) else None
-    for each in configurations if isinstance(configurations, list) else [configurations]:
+    for each in (configurations := _configurations(card)):
         named = {key: each.get(key) for key in ("data_files", "data_dir")} if isinstance(each, dict) else {}
         for key, pattern in ((key, name) for key, value in named.items() for name in texts_in(value)):
             path = PurePosixPath(pattern.replace("\\", "/"))
@@ -204,6 +198,30 @@ def _check_card(card: Path) -> bool:
                     "files of its own repository; copy the file into the folder, or give that file as the data"
                 )
     return bool(configurations)
+
+
+def _configurations(card: Path) -> list[Any]:
+    if not card.is_file():
+        return []
+    try:
+        text = card.read_text(encoding="utf-8")
+        matter = re.match(r"\s*---\r?\n(.*?)\r?\n---", text, re.DOTALL) if card.suffix == ".md" else None
+        metadata = load_yaml((matter[1] if matter else "") if card.suffix == ".md" else text)
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise UserError(f"{card}: its YAML cannot be read ({one_line(error)[:300]}); correct or remove it") from error
+    found = metadata.get("configs") if isinstance(metadata, dict) else None
+    return found if isinstance(found, list) else [found] if found else []
+
+
+def leaves_out(folder: Path, file: str) -> bool:
+    """Whether the card of a folder names the files of its dataset, and this one is none of them.
+
+    Raises:
+        UserError: its YAML cannot be read.
+    """
+    configurations = [each for card in CARDS for each in _configurations(folder / card) if isinstance(each, dict)]
+    names = [str(PurePosixPath(name)) for each in configurations for name in texts_in(each.get("data_files"))]
+    return bool(names) and not any(fnmatch(file, name.removeprefix("**/")) for name in names)
 
 
 def _check_form(builder: DatasetBuilder, folder: Path) -> None:

@@ -94,7 +94,7 @@ def _of_folder(folder: Path, option: str) -> dict[str, Path]:
     """The files `train` and `dev` of a folder that are Parquet or JSON Lines, each the only one of its split.
 
     Raises:
-        UserError: there is a further file of a split, such as train_2.jsonl.
+        UserError: there is a further file of a split, such as train_2.jsonl, or the folder's card names other files.
     """
     files: dict[str, Path] = {}
     for split in ("train", "dev"):
@@ -105,6 +105,11 @@ def _of_folder(folder: Path, option: str) -> dict[str, Path]:
             raise UserError(
                 f"{folder}: has several files of {split}: {names}; join them, move the others elsewhere, or give "
                 f"{option} {folder}:train, which reads the folder as `datasets` does"
+            )
+        if whole and split == "train" and repositories.leaves_out(folder, whole.name):
+            raise UserError(
+                f"{folder}: its card names other files than {whole.name}; correct the card, or give {option} "
+                f"{folder}:train, which reads the folder as `datasets` does, or {whole}"
             )
         if whole:
             files[split] = whole

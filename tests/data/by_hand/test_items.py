@@ -1,5 +1,3 @@
-import shutil
-
 import pytest
 from by_hand_pairs import BOATS, FACTS, pair, pairs_folder, write
 from written_runs import noted_runs as noted_runs
@@ -59,17 +57,6 @@ def test_the_notes_of_two_runs_are_judged_where_they_differ(noted_runs):
         assert item.context[0] == {"role": "question", "content": item.question}
         after = item.texts.index(("words " * 12).strip())
         assert item.preferred[f"always {folder / 'after'}"] == after
-        # Both runs asked for the note with the same prompt.
-        assert item.pair["chosen"][0]["content"] == item.texts[after]
-        assert item.pair["stage"] == "deepnote/init_note" and item.question in item.pair["prompt"][-1]["content"]
-
-
-def test_notes_without_traces_are_judged_and_make_no_pair(noted_runs, tmp_path):
-    folder, _ = noted_runs
-    shutil.copytree(folder / "before", tmp_path / "before")
-    (tmp_path / "before" / "traces.jsonl").unlink()
-    items = sample(ByHandArguments(runs=[str(tmp_path / "before"), str(folder / "after")]), SampleArguments())
-    assert len(items) == 6 and not any(item.pair for item in items)
 
 
 def test_runs_with_the_same_notes_leave_nothing_to_judge(noted_runs):

@@ -59,6 +59,12 @@ def test_a_server_of_search_r1_is_searched():
     assert (second.title, second.text, len(second.id)) == ("Town", "It has a mayor.", 16)
 
 
+@pytest.mark.parametrize("key", ["docid", "_id"])
+def test_a_document_keeps_the_id_of_pyserinis_and_of_beirs_corpora(key):
+    documents = [{key: "MED-10", "title": "River", "text": "It flows."}]
+    assert read_reply({"result": [documents]}, 1) == [[Passage("MED-10", "River", "It flows.")]]
+
+
 def test_a_search_is_restricted_in_the_client_where_the_server_cannot():
     documents = [{"id": str(number), "contents": f'"Page {number}"\ntext'} for number in range(200)]
     with json_service(searchr1(documents)) as service:

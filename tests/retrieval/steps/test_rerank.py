@@ -57,6 +57,11 @@ def test_a_model_that_is_no_reranker_is_named(cross_encoder):
         Rerank(RerankOptions(rerank="absent"))
 
 
+def test_a_language_model_without_the_settings_of_a_reranker_is_refused(cross_encoder, tiny_model):
+    with pytest.raises(UserError, match=r"without the settings of a reranker \(modules.json\); choose a cross-encoder"):
+        Rerank(RerankOptions(rerank=str(tiny_model)))
+
+
 def by_number(request):
     """Orders passages by the number in their title, falling."""
     prompt = request["messages"][0]["content"]

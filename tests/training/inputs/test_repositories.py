@@ -211,6 +211,18 @@ def test_saved_datasets_in_a_folder_of_them_are_read_without_what_map_left(tmp_p
         rows.find_splits(tmp_path / "mine", "--data")
 
 
+def test_saved_datasets_of_several_steps_are_not_joined(tmp_path: Path) -> None:
+    row = {"prompt": "who", "completion": "me"}
+    for step in ("ask", "judge"):
+        DatasetDict({"train": Dataset.from_list([row])}).save_to_disk(tmp_path / "mine" / step)
+
+    with pytest.raises(
+        UserError, match=r"mine: has several saved datasets; give one of them: .*mine/ask, .*mine/judge"
+    ):
+        rows.find_splits(tmp_path / "mine", "--data")
+    assert len(conversations.read(rows.find_splits(tmp_path / "mine/ask", "--data")["train"])) == 1
+
+
 def test_json_under_a_key_of_the_file_is_read_by_the_card(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(
         "---\nconfigs:\n- config_name: default\n  data_files: all.json\n  field: data\n---\n"

@@ -58,6 +58,26 @@ def test_a_folder_with_a_further_file_of_its_split_is_refused(tmp_path: Path, ot
         rows.find_splits(tmp_path, "--pairs")
 
 
+@pytest.mark.parametrize(
+    ("files", "is_named"),
+    [
+        ("other.jsonl", False),
+        ([{"split": "train", "path": "data/train-*"}], False),
+        ([{"split": "train", "path": "train.jsonl"}], True),
+        ({"train": "./**/*.jsonl"}, True),
+    ],
+)
+def test_a_file_that_the_folders_card_does_not_name_is_refused(tmp_path: Path, files: Any, is_named: bool) -> None:
+    written(tmp_path / "train.jsonl", RECORDS)
+    (tmp_path / "README.md").write_text(f"---\nconfigs: [{{data_files: {json.dumps(files)}}}]\n---\n")
+
+    if is_named:
+        assert rows.find_splits(tmp_path, "--pairs") == {"train": tmp_path / "train.jsonl"}
+        return
+    with pytest.raises(UserError, match=r"its card names other files than train.jsonl; .* give --pairs .*:train"):
+        rows.find_splits(tmp_path, "--pairs")
+
+
 @pytest.mark.parametrize("other", ["training.json", "train_settings.json", "train.log", "trainer.jsonl"])
 def test_a_file_that_holds_no_rows_of_the_split_stays_beside_it(tmp_path: Path, other: str) -> None:
     written(tmp_path / "train.jsonl", RECORDS)
