@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # PEFT's `ensure_weight_tying` for models whose head is their embedding. Without it, PEFT warns that a tied layer in the
-# adapter "can lead to complications, for example when merging"; with it, head and embedding share one adapter. Guess
-# before running: with it, the merged model is the trained one, and an adapter loaded under a second name is the first.
+# adapter "can lead to complications, for example when merging"; with it, head and embedding share one adapter. Taken
+# for granted, and written down only after the run: with it, the merged model is the trained one, and an adapter loaded
+# under a second name is the first.
 #
 # peft 0.21.2, transformers 5.19.0, torch 2.13.0 (CPU). Output seen:
 #   LoRA of embed_tokens, tied: same logits when loaded True, loaded as a second adapter False, merged False

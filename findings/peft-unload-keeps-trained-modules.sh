@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # PEFT's unload(), documented as "Return the base model by removing all the PEFT modules", for an adapter with
 # modules_to_save. PEFT keeps the original beside the trained copy of such a module, so that an adapter can be disabled
-# or unloaded (its maintainer, in issue 551). Guess before running: unload() returns the base model.
+# or unloaded (its maintainer, in issue 551). Taken for granted, and written down for these modules only
+# after the run: unload() returns the base model.
 #
 # peft 0.21.2, transformers 5.19.0, torch 2.13.0 (CPU). Output seen:
 #   LoRA alone: the base when disabled True, unloaded True, deleted and unloaded True, warnings 0
