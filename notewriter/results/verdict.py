@@ -36,7 +36,9 @@ def verdict(before: Run, after: Run, comparison: Comparison, against: Mapping[st
     if measure is None:
         return ""
     gain, best = comparison[measure], best_contender(against) if measure == FACTS else ""
-    trained = before.metrics.method == after.metrics.method and before.metrics.model != after.metrics.model
+    models = before.metrics.model, after.metrics.model
+    # A run without a model, a control's, has an empty name.
+    trained = before.metrics.method == after.metrics.method and all(models) and models[0] != models[1]
     name = after.label or after.metrics.name
     than_before = _more(measure, gain, "before" if trained else before.label or before.metrics.name)
     if (words := comparison.get(WORDS)) and measure == FACTS and is_sure(WORDS, words):

@@ -115,6 +115,13 @@ def test_runs_of_other_methods_are_no_training_and_runs_without_notes_go_by_thei
     assert verdict(*runs, {"calls": paired(1, 0)}, {}) == ""
 
 
+def test_a_control_as_the_run_before_is_no_training(runs):
+    metrics = runs[0].folder / "metrics.json"
+    metrics.write_text(metrics.read_text().replace('"model": "small"', '"model": ""'))
+    said = verdict(Run(runs[0].folder), runs[1], {"note_fact_recall": paired(0.12, 0.05)}, {})
+    assert said.startswith("tuned is better: notes hold 0.120 more of the facts than base")
+
+
 def test_it_is_the_last_line_of_compare_and_the_first_of_the_report(write_run, tmp_path, capsys):
     runs = [write_run(tmp_path / name, {str(n): s for n in range(8)}) for name, s in (("old", 0.0), ("new", 1.0))]
     main(["--before", str(runs[0]), "--after", str(runs[1])])
