@@ -44,7 +44,7 @@ from trl import DPOTrainer, ModelConfig, get_peft_config
 
 from notewriter.ground import config, jsonl
 from notewriter.training.inputs import pairs, rows
-from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.inputs.rendering import load_tokenizer, stop_tokens
 from notewriter.training.model import weights
 from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.losses import LOSSES as TYPES

@@ -12,7 +12,7 @@ import trl
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from notewriter.training.inputs import chat_templates
+from notewriter.training.inputs import rendering
 
 COPIES = Path(__file__).with_name("chat_templates")
 SHIPPED = Path(trl.__file__).with_name("chat_templates")
@@ -164,5 +164,5 @@ def tokenizer_of(family: str) -> tuple[PreTrainedTokenizerBase, frozenset[int]]:
         name_or_path=known.template,
     )
     wrapped.chat_template = template_of(family)
-    chat_templates.set_variables(wrapped, known.settings)
+    rendering.set_variables(wrapped, known.settings)
     return wrapped, frozenset(wrapped.convert_tokens_to_ids(known.stops.split()))

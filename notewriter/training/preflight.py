@@ -25,8 +25,8 @@ from notewriter.ground.options import option
 from notewriter.rollouts.shortcuts import SidesTally
 from notewriter.training.cost import cost_model
 from notewriter.training.inputs import overview, pairs, rows
-from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.inputs.checks import check_vocabulary
+from notewriter.training.inputs.rendering import load_tokenizer, stop_tokens
 from notewriter.training.model import weights
 from notewriter.training.options import (
     OPTIONS,

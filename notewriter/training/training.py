@@ -14,8 +14,8 @@ from trl import ModelConfig
 from notewriter.ground import config
 from notewriter.ground.errors import writing
 from notewriter.training.inputs import conversations, overview, pairs, repositories, rows
-from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
 from notewriter.training.inputs.checks import check_vocabulary
+from notewriter.training.inputs.rendering import load_tokenizer, stop_tokens
 from notewriter.training.model import adapters, weights
 from notewriter.training.options import OPTIONS, check
 from notewriter.training.run import loop, resumption

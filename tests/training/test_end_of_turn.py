@@ -14,7 +14,7 @@ from notewriter.ground import config
 from notewriter.ground.errors import UserError
 from notewriter.training import dpo as train_dpo
 from notewriter.training.inputs import pairs, rows
-from notewriter.training.inputs.chat_templates import load_tokenizer, stop_tokens
+from notewriter.training.inputs.rendering import load_tokenizer, stop_tokens
 from notewriter.training.options import DPOArguments, DPOConfiguration
 from notewriter.training.run.trainers import MeteredDPOTrainer
 from notewriter.training.run.trainers import build as build_trainer

@@ -1,1 +1,1 @@
-"""Rows of training data: read, checked, written with the chat template, and tokenised."""
+"""Rows of training data: read, checked, rendered with the chat template, and tokenised."""

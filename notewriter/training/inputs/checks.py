@@ -13,7 +13,7 @@ from notewriter.ground.errors import UserError
 from notewriter.models.chat_template import templates_of
 from notewriter.models.checkpoint import load as load_checkpoint
 from notewriter.training.inputs import rows
-from notewriter.training.inputs.chat_templates import opening_remedy, text_of
+from notewriter.training.inputs.rendering import opening_remedy, text_of
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import PairArguments, SFTArguments
 

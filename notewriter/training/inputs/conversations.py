@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig
 
 from notewriter.ground.errors import UserError, one_line
-from notewriter.training.inputs import chat_templates, checks, forms, rows, written
+from notewriter.training.inputs import checks, forms, rendering, rows, written
 from notewriter.training.inputs.forms import Message, Row
 from notewriter.training.inputs.rows import IGNORED
 from notewriter.training.options import SFTArguments
@@ -111,7 +111,7 @@ def tokenize(
 
     def ids(conversation: Row) -> Row:
         messages, start = conversation["messages"], conversation["trained_from"]
-        given, untrained = chat_templates.given(conversation), conversation.get("untrained", ())
+        given, untrained = rendering.given(conversation), conversation.get("untrained", ())
         answers = [n for n, each in enumerate(messages) if each["role"] == "assistant" and n >= start]
         trained = [number for number in answers if number not in untrained]
         try:
@@ -152,13 +152,13 @@ def label(
     Turns whose numbers are in `untrained` are not trained either; `given` are the template's tools and variables.
     A turn is trained up to the token that ends it: the first of `stops` in it that no words follow. Where the template
     closes no turn (GLM-4), the marker of the next turn ends it if that is one of `stops`, and an end is appended to the
-    last turn (`chat_templates.end_of_turn`).
+    last turn (`rendering.end_of_turn`).
 
     Raises:
         UserError: the template is not prefix-stable: a server renders the conversation's beginning differently.
         jinja2.TemplateError: the template refuses the messages.
     """
-    (ids,) = chat_templates.render([messages], tokenizer, given=[given])
+    (ids,) = rendering.render([messages], tokenizer, given=[given])
     labels = [IGNORED] * len(ids)
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < trained_from or number in untrained:
@@ -170,7 +170,7 @@ def label(
             end = 1 + next((place for place in places if not _words(ids[place:end], tokenizer, stops)), places[-1])
         elif end < len(ids) and ids[end] in stops:
             end += 1
-        elif end == len(ids) and (ending := chat_templates.end_of_turn(tokenizer, stops)) is not None:
+        elif end == len(ids) and (ending := rendering.end_of_turn(tokenizer, stops)) is not None:
             ids.append(ending)
             labels.append(IGNORED)
             end += 1
@@ -196,11 +196,11 @@ def _prefix_length(
     Where a template closes a conversation differently from how it continues (Phi-3 appends one more token), it is the
     common prefix, provided that the last turn, which begins at `start`, ends in it with one of `stops`.
     """
-    (prefix,) = chat_templates.render([messages], tokenizer, generate, [given])
-    place = chat_templates.parting(ids, prefix)
+    (prefix,) = rendering.render([messages], tokenizer, generate, [given])
+    place = rendering.parting(ids, prefix)
     if place < len(prefix) and stops.isdisjoint(ids[start:place]):
         served, trained = (tokenizer.decode(part[place : place + 8]) for part in (prefix, ids))
-        remedy = chat_templates.opening_remedy(tokenizer) or (
+        remedy = rendering.opening_remedy(tokenizer) or (
             "give --split_turns true, which trains each turn on the turns before it as a server shows them; or use a "
             "template that leaves the assistant's earlier turns unchanged (one that strips earlier thoughts does not)"
         )

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, KTOConfig, SFTConfig
 
 from notewriter.ground.terminal import escape_controls
-from notewriter.training.inputs.chat_templates import text_of
 from notewriter.training.inputs.checks import Sample, pair_samples, trained_runs
+from notewriter.training.inputs.rendering import text_of
 from notewriter.training.inputs.rows import IGNORED, count_by_stage
 
 logger = logging.getLogger(__name__)

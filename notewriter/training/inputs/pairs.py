@@ -15,7 +15,7 @@ from trl import DPOConfig, KTOConfig
 
 from notewriter.artifacts.pairs import SCORES, SIDES, margin
 from notewriter.ground.errors import UserError, one_line
-from notewriter.training.inputs import chat_templates, checks, forms, rows, written
+from notewriter.training.inputs import checks, forms, rendering, rows, written
 from notewriter.training.inputs.forms import Row
 from notewriter.training.options import PairArguments
 
@@ -167,7 +167,7 @@ def tokenize(
 
     - `prompt_ids`: the prompt, including the opening of the assistant's turn;
     - `chosen_ids` and `rejected_ids`: the sides after it, with a token that ends the turn where the template leaves it
-      open (`chat_templates.end_of_turn`; `stops` are the tokens at which a server stops);
+      open (`rendering.end_of_turn`; `stops` are the tokens at which a server stops);
     - `length`: the tokens of the prompt and the longer completion;
     - `diverging`: how a side differs from the prompt that it should begin with, or empty.
 
@@ -179,13 +179,13 @@ def tokenize(
 
     def tokens(pairs: dict[str, list[Any]]) -> dict[str, list[Any]]:
         made = [dict(zip(pairs, values, strict=True)) for values in zip(*pairs.values(), strict=True)]
-        prompts, given = pairs["prompt"], [chat_templates.given(pair) for pair in made]
+        prompts, given = pairs["prompt"], [rendering.given(pair) for pair in made]
         try:
             unread = [_checked(pair, each, tokenizer, own) for pair, each in zip(made, given, strict=True)]
-            ending = chat_templates.end_of_turn(tokenizer, stops)
-            prompt_ids = chat_templates.render(prompts, tokenizer, generate=True, given=given)
+            ending = rendering.end_of_turn(tokenizer, stops)
+            prompt_ids = rendering.render(prompts, tokenizer, generate=True, given=given)
             whole_ids = {
-                side: chat_templates.render(
+                side: rendering.render(
                     [prompt + (completion or []) for prompt, completion in zip(prompts, pairs[side], strict=True)],
                     tokenizer,
                     generate=False,
@@ -253,6 +253,6 @@ def _difference(prompt: list[int], ids: list[int], side: str, tokenizer: PreTrai
     """The difference between a side of a pair and the prompt that it should begin with; empty if there is none."""
     if ids[: len(prompt)] == prompt:
         return ""
-    parting = chat_templates.parting(ids, prompt)
+    parting = rendering.parting(ids, prompt)
     served, trained = (tokenizer.decode(part[parting : parting + 8]) for part in (prompt, ids))
     return f"a server renders {served!r} where the chat template has {trained!r} before {side}"

@@ -24,7 +24,7 @@ from notewriter.ground import jsonl
 from notewriter.ground.digests import file_digest
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates, forms, repositories, tables, written
+from notewriter.training.inputs import forms, rendering, repositories, tables, written
 from notewriter.training.inputs.forms import Row
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ RENDERED = ("messages", "prompt", "chosen", "rejected", *GIVEN)
 SAID = dict.fromkeys(("unread", "remarks"), List(Value("string")))
 """The columns of remarks, which are logged once per file: names of unread columns, and how others were read."""
 
-FORMS = {
+ENDINGS = {
     ".parquet": "Parquet",
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "JSON"),
     ".csv": ",",
@@ -122,7 +122,7 @@ def _is_of(file: Path, split: str) -> bool:
         return file.name == split
     rest = _uncompressed(file).stem.removeprefix(split)
     continued = re.match(r"[-._ 0-9]", rest) is not None and _ending(file) != ".json"
-    return _ending(file) in FORMS and (not rest or continued)
+    return _ending(file) in ENDINGS and (not rest or continued)
 
 
 def mixed_files(ratios: Mapping[str, float]) -> dict[str, Path]:
@@ -147,7 +147,7 @@ def columns(path: Path) -> list[str]:
 
 
 def read(path: Path) -> Iterator[Row]:
-    """The rows of a file in one of `FORMS`, with their names in errors as `row`.
+    """The rows of a file by its ending (`ENDINGS`), with their names in errors as `row`.
 
     `row` is `line 5`, `item 5` of a list, or `row 4` of Parquet and Arrow, counted from 0 as their tools do; the
     question follows if there is one. The rows have the columns of `forms.USED`; other columns with a value are named in
@@ -174,10 +174,10 @@ def _ending(path: Path) -> str:
 
 
 def _rows_of(path: Path) -> Iterator[tuple[str, Row]]:
-    form = FORMS.get(_ending(path)) or ("Parquet" if is_parquet(path) else None)
+    form = ENDINGS.get(_ending(path)) or ("Parquet" if is_parquet(path) else None)
     if form is None:
         raise UserError(
-            f"{path}: training reads files that end in {', '.join(FORMS)} (texts also in .gz); convert this one, or "
+            f"{path}: training reads files that end in {', '.join(ENDINGS)} (texts also in .gz); convert this one, or "
             "rename it if it has one of these forms"
         )
     if form == "Parquet":
@@ -328,7 +328,7 @@ def cache_key(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, stops: froze
     The default of `Dataset.map`, a hash of the function that it runs, misses the functions that this one calls, and
     so would reuse the tokens of an older version of `module`.
     """
-    code = [inspect.getsource(each) for each in (module, chat_templates, chat_template, written)]
+    code = [inspect.getsource(each) for each in (module, rendering, chat_template, written)]
     return str(Hasher.hash([dataset._fingerprint, tokenizer, sorted(stops), code]))
 
 

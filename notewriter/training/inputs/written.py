@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from notewriter.ground.errors import UserError
 from notewriter.ground.text import texts_in
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates
+from notewriter.training.inputs import rendering
 from notewriter.training.inputs.forms import WORDS, Message
 
 REMEDIES = {
@@ -24,11 +24,11 @@ SYSTEM = {"role": "system", "content": "the"}
 def own_tokens(tokenizer: PreTrainedTokenizerBase, stops: frozenset[int]) -> tuple[str, ...]:
     """The special tokens that the template puts around messages, and those that begin a sequence or end a turn."""
     special = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    turns = [chat_templates.QUESTION, chat_templates.ANSWER, chat_templates.QUESTION]
+    turns = [rendering.QUESTION, rendering.ANSWER, rendering.QUESTION]
     ids: set[int | None] = {*stops, tokenizer.bos_token_id}
     for messages in ([SYSTEM, *turns], turns):
         try:
-            (frame,) = chat_templates.render([messages], tokenizer, generate=True)
+            (frame,) = rendering.render([messages], tokenizer, generate=True)
         except (jinja2.TemplateError, UserError):
             # Some templates refuse or leave out the system role; their other faults are reported with the first row.
             continue
@@ -122,7 +122,7 @@ def _writes_none(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase
 def _written(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase, given: Mapping[str, Any]) -> str | None:
     """The text of a conversation; None if the template refuses it."""
     try:
-        (ids,) = chat_templates.render([messages], tokenizer, given=[given])
+        (ids,) = rendering.render([messages], tokenizer, given=[given])
     except jinja2.TemplateError:
         return None
-    return chat_templates.text_of(ids, tokenizer)
+    return rendering.text_of(ids, tokenizer)

@@ -32,7 +32,7 @@ from notewriter.results.compare import compare
 from notewriter.results.report import write_report
 from notewriter.results.runs import Run
 from notewriter.rollouts.prompts import Prompts
-from notewriter.training.inputs import chat_templates
+from notewriter.training.inputs import rendering
 
 pytestmark = pytest.mark.integration
 
@@ -142,7 +142,7 @@ def test_the_server_sees_the_tokens_that_training_sees_under_the_template_of_eve
     for messages, generate in ((turns, True), (turns[:2], True), (turns[:3], False)):
         body = {"messages": messages, "chat_template": tokenizer.chat_template, "add_generation_prompt": generate}
         tokens = json.loads(ask(vllm_server, "/tokenize", {"model": vllm_server.model, **body}))["tokens"]
-        assert [tokens] == chat_templates.render([messages], tokenizer, generate)
+        assert [tokens] == rendering.render([messages], tokenizer, generate)
 
 
 ROLES = [
@@ -162,11 +162,11 @@ def test_every_role_is_served_as_it_was_trained(vllm_server, smollm2, family):
     for turn in ROLES:
         # Not every template takes each role.
         with contextlib.suppress(jinja2.TemplateError, UserError):
-            chat_templates.render([[*turns, turn, *([ROLES[1]] if turn["role"] == "system" else [])]], tokenizer)
+            rendering.render([[*turns, turn, *([ROLES[1]] if turn["role"] == "system" else [])]], tokenizer)
             turns.append(turn)
     if not turns:
         pytest.skip("writes today's date, and is not trained so")
-    trained = chat_templates.render([turns], tokenizer, generate=True)
+    trained = rendering.render([turns], tokenizer, generate=True)
     body = {"model": vllm_server.model, "messages": turns, "chat_template": tokenizer.chat_template}
     assert [json.loads(ask(vllm_server, "/tokenize", body))["tokens"]] == trained
 
@@ -191,7 +191,7 @@ def test_the_server_sees_the_tokens_that_training_sees_with_the_variables_of_a_t
     own, settings = template_of(family), FAMILIES[family].settings
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     tokenizer.chat_template = own
-    chat_templates.set_variables(tokenizer, settings)
+    rendering.set_variables(tokenizer, settings)
     turns = [
         {"role": "user", "content": "Who opened “the bridge”?"},
         {"role": "assistant", "content": "Mira Tolen."},
@@ -202,7 +202,7 @@ def test_the_server_sees_the_tokens_that_training_sees_with_the_variables_of_a_t
         question = {"model": vllm_server.model, "messages": turns, "add_generation_prompt": True}
         return json.loads(ask(vllm_server, "/tokenize", question | body))["tokens"]
 
-    (trained,) = chat_templates.render([turns], tokenizer, generate=True)
+    (trained,) = rendering.render([turns], tokenizer, generate=True)
     assert trained == served(chat_template=own, chat_template_kwargs=settings)
     # The template that is saved with the trained model needs no variables, and still takes them.
     assert trained == served(chat_template=tokenizer.chat_template)

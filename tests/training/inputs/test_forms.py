@@ -17,7 +17,7 @@ from datasets import Dataset, Features, Json, Value
 from real_templates import tokenizer_of
 
 from notewriter.ground.errors import UserError
-from notewriter.training.inputs import chat_templates, conversations, forms, pairs, written
+from notewriter.training.inputs import conversations, forms, pairs, rendering, written
 
 TOKENIZERS = {"prompt and completion": tokenizer_of("Qwen3")}
 """Of the forms whose keys Qwen2.5's template does not know."""
@@ -464,13 +464,11 @@ def read_as(row: dict[str, Any], name: str) -> list[dict[str, Any]]:
     tokenizer, stops = TOKENIZERS.get(name) or tokenizer_of("Qwen2.5")
     if "chosen" not in FORMS[name]:
         made = forms.conversation(row)
-        messages, given = made["messages"], chat_templates.given(made)
+        messages, given = made["messages"], rendering.given(made)
         own = written.own_tokens(tokenizer, stops)
         trained = [n for n, each in enumerate(messages) if each["role"] == "assistant" and n >= made["trained_from"]]
         written.check(messages, trained, given, lambda _: "messages", tokenizer, own)
-        conversations.label(
-            messages, made["trained_from"], tokenizer, stops, made["untrained"], chat_templates.given(made)
-        )
+        conversations.label(messages, made["trained_from"], tokenizer, stops, made["untrained"], rendering.given(made))
         return list(messages)
     made = forms.pair(row)
     return [*made["prompt"], *made["chosen"], *made["rejected"]]

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from notewriter.ground.errors import UserError
 from notewriter.models import chat_template
-from notewriter.training.inputs import chat_templates, checks, conversations, pairs, rows
+from notewriter.training.inputs import checks, conversations, pairs, rendering, rows
 
 CHAIN = [
     {"role": "user", "content": "Whose museum is it?"},
@@ -156,7 +156,7 @@ def test_what_the_model_writes_is_trained_and_nothing_else(family: str) -> None:
     sample = row | {"stage": "", "row": "row 0"}
     assert checks.sample_fault(sample, tokenizer, stops) is None
     for turn, (start, _) in zip((1, 3), checks.trained_runs(row["labels"]), strict=True):
-        (served,) = chat_templates.render([CHAIN[:turn]], tokenizer, generate=True)
+        (served,) = rendering.render([CHAIN[:turn]], tokenizer, generate=True)
         assert row["input_ids"][:start] == served
 
 
@@ -185,7 +185,7 @@ def test_both_sides_of_a_pair_begin_with_the_prompt_as_it_is_served(family: str)
     measured = pairs.tokenize(Dataset.from_list([row]), tokenizer, stops, Path("train.parquet"))
 
     checks.check_pairs(measured, tokenizer, stops, "train.parquet")
-    assert measured[0]["prompt_ids"] == chat_templates.render([CHAIN[:1]], tokenizer, generate=True)[0]
+    assert measured[0]["prompt_ids"] == rendering.render([CHAIN[:1]], tokenizer, generate=True)[0]
     assert "The river's." in tokenizer.decode(measured[0]["chosen_ids"])
 
 
@@ -229,7 +229,7 @@ def test_a_date_that_only_stands_in_a_default_prompt_hinders_no_row_with_a_promp
 def test_a_checkpoints_template_renders_by_itself_as_the_models_own_with_the_variables(family: str) -> None:
     settings = FAMILIES[family].settings
     tokenizer, _ = tokenizer_of(family)
-    (preset,) = chat_templates.render([CHAIN[:3]], tokenizer, generate=True)
+    (preset,) = rendering.render([CHAIN[:3]], tokenizer, generate=True)
 
     assert tokenizer.chat_template.endswith(template_of(family))
     assert settings.keys() <= chat_template.variables(tokenizer.chat_template)
@@ -282,7 +282,7 @@ def test_a_template_that_takes_lists_alone_is_refused(template: str) -> None:
     with pytest.raises(
         UserError, match="leaves out the text of a message of the role assistant, or accepts it only as a list"
     ):
-        chat_templates.render([CHAIN], tokenizer)
+        rendering.render([CHAIN], tokenizer)
 
 
 @pytest.mark.parametrize("role", ["system", "observation"])
@@ -291,6 +291,6 @@ def test_a_template_that_leaves_out_a_role_is_refused_where_the_data_have_it(rol
     tokenizer.chat_template = (
         "{% for m in messages if m.role in ('user', 'assistant') %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
     )
-    assert chat_templates.render([CHAIN], tokenizer)
+    assert rendering.render([CHAIN], tokenizer)
     with pytest.raises(UserError, match=f"leaves out the text of a message of the role {role}"):
-        chat_templates.render([CHAIN, [*CHAIN, {"role": role, "content": "You write notes."}]], tokenizer)
+        rendering.render([CHAIN, [*CHAIN, {"role": role, "content": "You write notes."}]], tokenizer)

@@ -1,4 +1,4 @@
-"""A model's chat template: the token ids of messages, as a server renders them, and the tokens that end a turn."""
+"""The rendering of messages with a model's chat template, to a server's token ids, and the tokens that end a turn."""
 
 import contextlib
 import copy
