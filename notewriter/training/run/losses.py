@@ -109,9 +109,10 @@ def check_losses(training: DPOConfig) -> None:
         choose("loss_type", loss, LOSSES)
     if not all(LOSSES[loss].is_of_trl for loss in training.loss_type) and not is_reference_free(training.loss_type):
         without = sorted(name for name, loss in LOSSES.items() if not loss.needs_reference)
+        ours = (name for name, loss in LOSSES.items() if not loss.is_of_trl)
         raise UserError(
             f"loss_type: {', '.join(training.loss_type)} mixes losses with and without a reference; give only losses "
-            f"among {', '.join(without)}, or neither simpo nor orpo"
+            f"among {', '.join(without)}, or none of {', '.join(ours)}"
         )
     check_read(training, NEEDS)
     if "sft" in training.loss_type and training.use_weighting:

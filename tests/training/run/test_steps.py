@@ -17,13 +17,14 @@ Pair = dict[str, Any]
 SORTING = {"aot", "aot_unpaired"}
 """They sort the pairs that a process scores at once."""
 
-WITH_REFERENCE = [loss for loss in LOSSES if loss not in SORTING | {"simpo", "orpo"}]
+OURS = [name for name, loss in LOSSES.items() if not loss.is_of_trl]
+WITH_REFERENCE = [loss for loss in LOSSES if loss not in SORTING.union(OURS)]
 MIXED: list[tuple[list[str], list[float]]] = [
     *(([loss], [1.0]) for loss in WITH_REFERENCE),
     (["sigmoid", "sft"], [1, 0.2]),
     (["ipo", "apo_zero", "sft"], [1, 0.5, 2]),
 ]
-WITHOUT: list[tuple[list[str], list[float]]] = [(["simpo"], [1]), (["orpo"], [1]), (["simpo", "sft"], [1, 1])]
+WITHOUT: list[tuple[list[str], list[float]]] = [*(([loss], [1]) for loss in OURS), (["simpo", "sft"], [1, 1])]
 
 
 class Built(Exception):
