@@ -8,7 +8,7 @@ from notewriter.artifacts.metrics import FewerSearches, Metrics, Summary
 from notewriter.artifacts.predictions import COSTS, Prediction
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation import metrics
-from notewriter.evaluation.catalogue import check_family
+from notewriter.evaluation.catalogue import OF_RUNS, check_family
 from notewriter.evaluation.evidence import gold_documents, reference_of, supporting_recall
 from notewriter.evaluation.metrics import check_questions
 from notewriter.evaluation.notes import note_scores
@@ -58,7 +58,8 @@ def prediction_of(question: Question, trace: Trace, family: str) -> Prediction:
         scores |= note_scores(trace.note, question, _facts_found(trace, question))
     scores |= supporting_recall(trace, question)
     if trace.error:
-        less_is_better = {metric.name for metric in metrics.FAMILIES[family].metrics if metric.better == "lower"}
+        known = (*metrics.FAMILIES[family].metrics, *OF_RUNS.values())
+        less_is_better = {metric.name for metric in known if metric.better == "lower"}
         scores = {name: 0.0 for name in scores if name not in less_is_better}
     completions = [step.completion for step in trace.generations]
     reference = reference_of(trace, question.question) or ""

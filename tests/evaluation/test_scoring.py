@@ -8,6 +8,7 @@ from notewriter.artifacts.costs import Costs
 from notewriter.artifacts.predictions import Prediction
 from notewriter.artifacts.traces import Generation, Retrieval, Trace
 from notewriter.evaluation.accounting import run_costs
+from notewriter.evaluation.catalogue import OF_RUNS
 from notewriter.evaluation.scoring import fewer_searches, prediction_of, score_answers
 from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
@@ -154,3 +155,9 @@ def test_an_error_is_not_the_best_value_of_a_score_of_which_less_is_better(tmp_p
     question = Question("a", "Who?", ("Ann",))
     assert prediction_of(question, Trace("a", "m", answer="Ann Lee"), place).scores == {"letters": 7}
     assert prediction_of(question, Trace("a", "m", error="too long"), place).scores == {}
+
+
+def test_nor_is_it_of_such_a_score_of_notes(monkeypatch):
+    monkeypatch.setitem(OF_RUNS, "note_words", replace(OF_RUNS["note_words"], better="lower"))
+    trace = Trace("q", "m", note="Ann Lee", error="too long")
+    assert predicted(trace).scores == {"em": 0, "f1": 0}
