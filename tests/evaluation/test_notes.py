@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from notewriter.evaluation.notes import names_subjects, note_quality, note_scores, note_worth, whole_facts
@@ -115,3 +117,9 @@ def test_a_note_stands_alone_if_it_names_what_it_is_about(note: str, first: floa
 
 def test_a_note_without_words_has_no_subject_to_name():
     assert names_subjects("", [FILM]) == {} == names_subjects("...", [FILM])
+
+
+def test_the_page_of_the_evaluation_tells_the_meaning_of_each_score():
+    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text()
+    scores = note_scores("Oslo", ask("Oslo is a city."), ["Oslo is a city."])
+    assert [name for name in scores if f"`{name}`" not in page] == []

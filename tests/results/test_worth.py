@@ -7,10 +7,11 @@ import pytest
 from fake_endpoint import fake_endpoint
 from tiny_world import run_config
 
-from notewriter.evaluation import evaluate
+from notewriter.evaluation import evaluate, notes
 from notewriter.evaluation.controls import CONTENDERS, control_scores
 from notewriter.ground.errors import UserError
 from notewriter.results import report, worth
+from notewriter.results.measures import HEADS
 from notewriter.results.runs import Run
 from notewriter.results.without_a_model import highest_control
 from notewriter.results.worth import CONTROLS, OWN, WorthArguments, best_table, curves, worth_of, writers_table
@@ -31,6 +32,10 @@ def test_every_writer_has_every_measure_at_the_words_of_the_runs_notes(after):
         assert len(by_question) == 6
         assert all(names <= each.keys() for each in by_question.values())
     assert {each["note_words"] for name in (OWN, *CONTENDERS) for each in after.scores[name].values()} == {12.0}
+
+
+def test_every_measure_of_a_note_has_a_column():
+    assert {metric.name for metric in (*notes.METRICS, *notes.NAMES)} <= HEADS.keys()
 
 
 def test_evidence_finds_more_with_the_next_search_than_a_note_that_knows_nothing(after):
