@@ -32,7 +32,9 @@ def of_mathml(node: Any) -> str:
 
 
 def _tex(text: str) -> str:
-    return re.sub(r"^\{\\displaystyle *(.*)\}$", r"\1", " ".join(text.split())).strip()
+    # LaTeXML ends long lines with the mark of a comment.
+    line = " ".join(re.sub(r"(?<!\\)((?:\\\\)*)%\s*", r"\1", text).split())
+    return re.sub(r"^\{\\displaystyle *(.*)\}$|^\\displaystyle\b *", r"\1", line).strip()
 
 
 def _signs(node: Any) -> str:

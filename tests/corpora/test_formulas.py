@@ -20,6 +20,20 @@ def test_signs_of_a_page(mathml, written):
     assert of_mathml(html.fragment_fromstring(f"<math>{mathml}</math>")) == written
 
 
+@pytest.mark.parametrize(
+    ("tex", "written"),
+    [
+        (r"\displaystyle=50\%", r"=50\%"),
+        ("\\log p(y_%\n{w}|x)\\\\%\n\\leq 1", r"\log p(y_{w}|x)\\\leq 1"),
+    ],
+)
+def test_tex_is_one_line_without_comments_and_sizes(tex, written):
+    """LaTeXML breaks long lines with the mark of a comment."""
+    annotation = f"<annotation encoding=application/x-tex>{tex}</annotation>"
+    assert of_mathml(html.fragment_fromstring(f"<math><semantics><mi>a</mi>{annotation}</semantics></math>")) == written
+    assert of_mathml(html.fragment_fromstring(f"<math alttext='{tex}'><mi>a</mi></math>")) == written
+
+
 def run(text):
     return f"<m:r><m:t>{text}</m:t></m:r>"
 
