@@ -12,6 +12,15 @@ from notewriter.corpora.formulas import of_mathml, of_word
         ("<mi>x</mi><mo>=</mo><mn>1</mn>", "x = 1"),
         ("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>", "x_i^2"),
         ("<mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></mfrac>", "(a + b)/2"),
+        (
+            "<msub><mi>a</mi><mi>k</mi></msub><mo>&#x2062;</mo><mfrac><mn>2</mn><mn>5</mn></mfrac><mi>π</mi>",
+            "a_k 2/5 π",
+        ),
+        ("<mfrac linethickness=0><mi>n</mi><mi>k</mi></mfrac><mtext>&nbsp;for&nbsp;all</mtext>", "n; k for all"),
+        (
+            "<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr><mtr><mtd><mn>2</mn></mtd></mtr></mtable>",
+            "1 0; 2",
+        ),
         ("<msqrt><mi>x</mi></msqrt><mroot><mi>y</mi><mn>3</mn></mroot>", "√(x)√[3](y)"),
         ("<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>", "∑_(i = 1)^n"),
     ],
