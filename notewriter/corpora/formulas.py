@@ -1,5 +1,6 @@
 """Formulas in a line: their TeX where a page has it, else their signs with marks for powers, indices and roots."""
 
+import itertools
 import re
 from typing import Any
 
@@ -17,6 +18,12 @@ OF_WORD = {
 }
 """Element of Word's formulas (Office MathML) -> that of MathML, and the names of its parts in the order of MathML."""
 
+BETWEEN = {"mtable": "; ", "mtr": " ", "mlabeledtr": " "}
+"""Element of MathML -> what stands between its rows or cells."""
+
+INVISIBLE = dict.fromkeys(range(0x2061, 0x2065))
+"""Operators that nobody sees, such as the one for "times"."""
+
 SIGNS = {"=", "+", "-", "−", "<", ">", "≤", "≥"}
 """Operators with a space on both sides."""
 
@@ -32,15 +39,34 @@ def of_mathml(node: Any) -> str:
 
 
 def _tex(text: str) -> str:
-    return re.sub(r"^\{\\displaystyle *(.*)\}$", r"\1", " ".join(text.split())).strip()
+    # LaTeXML ends long lines with the mark of a comment.
+    line = " ".join(re.sub(r"(?<!\\)((?:\\\\)*)%\s*", r"\1", text).split())
+    return re.sub(r"^\{\\displaystyle *(.*)\}$|^\\displaystyle\b *", r"\1", line).strip()
 
 
 def _signs(node: Any) -> str:
     parts = [_signs(child) for child in node if isinstance(child.tag, str) and not child.tag.startswith("annotation")]
-    text = "".join((node.text or "").split())
+    text = "".join((node.text or "").split()).translate(INVISIBLE)
     if node.tag == "mo" and text in SIGNS:
         return f" {text} "
+    if node.tag == "mtext":
+        return re.sub(r"\s+", " ", node.text or "")
+    if node.tag in BETWEEN:
+        return BETWEEN[node.tag].join(parts)
+    if node.tag == "mfrac" and re.fullmatch(r"0[.0]*[a-z%]*", node.get("linethickness") or ""):
+        # One above the other, as in a binomial coefficient.
+        return "; ".join(parts)
+    if node.tag not in {*MARKS, "mroot"}:
+        parts = [_beside(parts)]
     return text + _joined(node.tag, parts)
+
+
+def _beside(parts: list[str]) -> str:
+    """Parts in a row, with a space where a power, an index or a divisor would run into what follows it."""
+    pairs = itertools.pairwise(["", *filter(None, parts)])
+    return "".join(
+        f" {part}" if part[0].isalnum() and re.search(r"[\^_/]\w+\Z", before[-40:]) else part for before, part in pairs
+    )
 
 
 def of_word(node: Any) -> str:

@@ -65,6 +65,8 @@ NAMES = {
     "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
     "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
     "onlyprint", "prev-next-area", "bd-header-article", "col-sidebar", "classifier-delimiter",
+    # LaTeXML
+    "ltx_note_mark", "ltx_tag_note", "ltx_role_footnotemark", "ltx_listing_data", "ltx_tag_listingline",
 }  # fmt: skip
 """Ids and classes of elements that are no part of the text."""
 
@@ -84,6 +86,12 @@ CODE_CELLS = {"code", "blob-code", "hljs-ln-code"}
 
 GRIDS = {"summary-table", "details-table"}
 """Classes of Javadoc's tables, whose cells have no rows around them; the first cell of each is a `col-first`."""
+
+SPANS = {"ltx_p": "p", "ltx_tabular": "table", "ltx_tr": "tr", "ltx_td": "td", "ltx_listingline": "div"}
+"""Class of a `<span>` -> the element for which it stands in a line, as LaTeXML writes tables that are scaled."""
+
+BOXES = {"note", "tip", "important", "warning", "caution", "ltx_theorem", "ltx_proof"}
+"""Classes of boxes of DocBook and LaTeXML, whose headings do not stand above the text that follows the box."""
 
 TABS = {"tabs", "tabbed-labels"}
 """Classes of elements with the names of panels in labels, beside the role `tablist`."""
@@ -240,6 +248,19 @@ def _rewrite(node: Any) -> None:
     names = _classes(node)
     if node.get("role") == "heading" and node.tag not in HEADINGS:
         node.tag = f"h{min(max(_whole(node.get('aria-level'), 2), 1), 6)}"
+    elif node.tag in {"h3", "h6"} and node.getparent().tag == "div" and BOXES & _classes(node.getparent()):
+        node.tag = "p"
+    elif node.tag == "span" and (part := next(filter(None, map(SPANS.get, names)), None)):
+        node.tag = part
+        for name, number in re.findall(r"ltx_(colspan|rowspan)_(\d+)", node.get("class")):
+            node.set(name, number)
+    elif "ltx_note" in names:
+        _set_apart(node)
+    elif "ltx_listing" in names:
+        node.tag = "pre"
+        for line in node.iterdescendants("div", "span"):
+            if "ltx_listingline" in _classes(line):
+                line.text, line.tail = (line.text or "").lstrip("\n"), None
     elif "classifier" in names:
         # Sphinx's types of a term.
         node.text = f" : {node.text or ''}"
@@ -262,6 +283,17 @@ def _rewrite(node: Any) -> None:
         node.extend(rows)
 
 
+def _set_apart(note: Any) -> None:
+    """Put a footnote of LaTeXML, which stands in its sentence, in brackets, and one of a heading below that."""
+    heading = next((each for each in note.iterancestors(*HEADINGS) if each.getparent() is not None), None)
+    if heading is None:
+        note.text, note.tail = f" [{note.text or ''}", f"]{note.tail or ''}"
+    else:
+        note.drop_tree()
+        note.tag, note.tail = "p", None
+        heading.addnext(note)
+
+
 def _is_text(node: Any) -> bool:
     if not isinstance(node.tag, str):
         return False
@@ -271,8 +303,9 @@ def _is_text(node: Any) -> bool:
         heading = next(node.iterancestors(*HEADINGS), None)
         return heading is not None and _length(heading.text_content()) == _length(node.text_content()) > 0
     if node.tag in NO_TEXT:
-        # MathJax reads formulas in scripts.
-        return node.tag == "script" and (node.get("type") or "").startswith("math/tex")
+        # MathJax reads formulas in scripts, and LaTeXML draws frames around paragraphs.
+        is_frame = node.tag == "svg" and any("ltx_minipage" in _classes(each) for each in node.iter("span", "div"))
+        return is_frame or (node.tag == "script" and (node.get("type") or "").startswith("math/tex"))
     is_folded = node.get("hidden") not in (None, "until-found")
     is_hidden = is_folded or node.get("aria-hidden") == "true" or "display:none" in style
     if is_hidden and role != "tabpanel" and node.find(".//math") is None:
@@ -392,6 +425,9 @@ def _block(node: Any) -> Iterator[Block]:
         yield from _definitions(node)
     elif node.tag == "table" and (lines := _code_lines(node)):
         yield from _fenced("\n".join(lines))
+    elif node.tag == "table" and "ltx_eqn_table" in _classes(node):
+        for row in _rows(node):
+            yield from _paragraph([_inline(row)], 0)
     elif node.tag == "table" and not _is_layout(node):
         yield from _table(node)
     else:
@@ -431,6 +467,8 @@ def _code_parts(node: Any) -> Iterator[str]:
     for child in node:
         if child.tag == "br":
             yield "\n"
+        elif child.tag == "math":
+            yield formulas.of_mathml(child)
         else:
             parts = list(_code_parts(child))
             yield from parts
@@ -449,6 +487,11 @@ def _items(listing: Any) -> Iterator[str]:
         blocks = list(_block(item) if item.tag in LISTS else _blocks(item))
         if item.tag == "li":
             number += -1 if is_reversed else 1
+        own = item.find("span[@class='ltx_tag ltx_tag_item']")
+        if own is not None and len(blocks) > 1 and blocks[0].text == _inline(own):
+            # LaTeXML writes the mark as a text.
+            written = blocks.pop(0).text
+            mark = written if any(map(str.isalnum, written)) else "-"
         if blocks:
             text = blocks[0].text + "".join(("\n\n" if each.is_paragraph else "\n") + each.text for each in blocks[1:])
             indent = "" if item.tag in LISTS else " " * (len(mark) + 1)

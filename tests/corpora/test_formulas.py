@@ -12,12 +12,35 @@ from notewriter.corpora.formulas import of_mathml, of_word
         ("<mi>x</mi><mo>=</mo><mn>1</mn>", "x = 1"),
         ("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>", "x_i^2"),
         ("<mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mn>2</mn></mfrac>", "(a + b)/2"),
+        (
+            "<msub><mi>a</mi><mi>k</mi></msub><mo>&#x2062;</mo><mfrac><mn>2</mn><mn>5</mn></mfrac><mi>π</mi>",
+            "a_k 2/5 π",
+        ),
+        ("<mfrac linethickness=0><mi>n</mi><mi>k</mi></mfrac><mtext>&nbsp;for&nbsp;all</mtext>", "n; k for all"),
+        (
+            "<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr><mtr><mtd><mn>2</mn></mtd></mtr></mtable>",
+            "1 0; 2",
+        ),
         ("<msqrt><mi>x</mi></msqrt><mroot><mi>y</mi><mn>3</mn></mroot>", "√(x)√[3](y)"),
         ("<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>", "∑_(i = 1)^n"),
     ],
 )
 def test_signs_of_a_page(mathml, written):
     assert of_mathml(html.fragment_fromstring(f"<math>{mathml}</math>")) == written
+
+
+@pytest.mark.parametrize(
+    ("tex", "written"),
+    [
+        (r"\displaystyle=50\%", r"=50\%"),
+        ("\\log p(y_%\n{w}|x)\\\\%\n\\leq 1", r"\log p(y_{w}|x)\\\leq 1"),
+    ],
+)
+def test_tex_is_one_line_without_comments_and_sizes(tex, written):
+    """LaTeXML breaks long lines with the mark of a comment."""
+    annotation = f"<annotation encoding=application/x-tex>{tex}</annotation>"
+    assert of_mathml(html.fragment_fromstring(f"<math><semantics><mi>a</mi>{annotation}</semantics></math>")) == written
+    assert of_mathml(html.fragment_fromstring(f"<math alttext='{tex}'><mi>a</mi></math>")) == written
 
 
 def run(text):

@@ -276,3 +276,66 @@ def test_a_page_as_confluence_exports_it():
     <table class=confluenceTable><tr><th>Model<th>Life</tr><tr><td>A1<td>2 years</tr></table></div>
     <div id=footer role=contentinfo>Generated</div></body>"""
     assert text(html) == "# Pumps\n\n## Filters\n\n| Model | Life |\n| --- | --- |\n| A1 | 2 years |"
+
+
+def test_a_footnote_of_latexml_is_in_brackets_in_its_sentence_and_below_its_heading():
+    """As arXiv has papers in HTML: mark, mark again, number, text."""
+    note = (
+        "<span class='ltx_note ltx_role_footnote'><sup class=ltx_note_mark>2</sup><span class=ltx_note_outer>"
+        "<sup class=ltx_note_mark>2</sup><span class='ltx_tag ltx_tag_note'>2</span>Of 1811.</span></span>"
+    )
+    page = read("page", f"<h1>Pumps{note} of Tolen</h1><p>A census{note}, and 12 pumps.</p>")
+    assert page.text == "# Pumps of Tolen\n\nOf 1811.\n\nA census [Of 1811.], and 12 pumps."
+    assert page.title == "Pumps of Tolen"
+
+
+def test_items_of_latexml_have_the_marks_that_are_written_in_them():
+    def item(mark):
+        tag = f"<span class='ltx_tag ltx_tag_item'>{mark}</span>"
+        return f"<li style='list-style-type:none;'>{tag} <div><p>Wait.</p></div></li>"
+
+    assert text(f"<ul>{item('•')}</ul><ol>{item('(b)')}{item('2.')}</ol>") == "- Wait.\n\n(b) Wait.\n2. Wait."
+
+
+def test_an_equation_that_latexml_sets_as_a_table_is_a_line():
+    math = "<td></td><td><math alttext='p(y|x)'></math></td><td><math alttext='=1'></math></td>"
+    assert text(f"<table class='ltx_equation ltx_eqn_table'><tr>{math}<td>(1)</td></tr></table>") == "p(y|x) =1 (1)"
+
+
+def test_a_table_that_latexml_writes_in_a_line_has_its_rows():
+    head = (
+        "<span class=ltx_tr><span class=ltx_td></span><span class='ltx_td ltx_colspan ltx_colspan_2'>Bar</span></span>"
+    )
+    row = "<span class=ltx_tr><span class=ltx_td>A1</span><span class=ltx_td></span><span class=ltx_td>4</span></span>"
+    table = f"<span class=ltx_tabular><span class=ltx_tbody>{head}{row}</span></span>"
+    assert text(f"<p><span>{table}</span></p>").splitlines()[::2] == ["|  | Bar |  |", "| A1 |  | 4 |"]
+
+
+@pytest.mark.parametrize("tag", ["div", "span"])
+def test_code_of_latexml_keeps_its_lines_and_formulas(tag):
+    data = "<div class=ltx_listing_data><a href=data:,a download>⬇</a></div>"
+    number = "<span class='ltx_tag ltx_tag_listingline'>1</span>"
+    lines = [f"{number}if <math alttext='n<1'><mi>n</mi></math>:", "", "<span>&nbsp;&nbsp;</span>run()"]
+    html = "\n".join(f"<{tag} class=ltx_listingline>\n{line}\n</{tag}>" for line in lines)
+    assert text(f"<p>So:</p><{tag} class='ltx_listing ltx_lstlisting'>{data}{html}</{tag}>") == (
+        "So:\n\n```\nif n<1:\n\n  run()\n```"
+    )
+
+
+@pytest.mark.parametrize(
+    "box", ["<div class=note><h3 class=title>Mind</h3>{}</div>", "<div class=ltx_proof><h6>Mind</h6>{}</div>"]
+)
+def test_the_heading_of_a_box_is_none_of_what_follows_the_box(box):
+    """Those of DocBook and LaTeXML."""
+    page = read("page", f"<h1>Mill</h1><h2>Wheel</h2>{box.format('<p>It turns.</p>')}<p>It is of oak.</p>")
+    assert [heading.title for heading in page.headings] == ["Mill", "Wheel"]
+    assert page.text.endswith("Mind\n\nIt turns.\n\nIt is of oak.")
+
+
+def test_paragraphs_in_a_frame_of_latexml_are_no_picture():
+    """As papers have prompts (tcolorbox)."""
+    paragraphs = "<span class=ltx_p>Write a note.</span>\n<span class=ltx_p>Page: {page}</span>"
+    box = "<svg class=ltx_picture><g><path d='M 0'></path><foreignObject>{}</foreignObject></g></svg>"
+    framed = box.format(f"<span class='ltx_inline-block ltx_minipage'>{paragraphs}</span>")
+    label = box.format("<span class=ltx_inline-block><span class=ltx_p>0.5</span></span>")
+    assert text(f"<p>So:{framed}</p><p>{label}</p>") == "So:\n\nWrite a note.\n\nPage: {page}"
