@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from notewriter.corpora import webpage, word
+from notewriter.corpora import html_tree, webpage, word
 from notewriter.corpora.characters import plain
 from notewriter.corpora.child import in_child
 from notewriter.corpora.source import INSTALL, Document, Heading, Origin
@@ -102,7 +102,7 @@ def _bytes(name: str, path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def _html(name: str, path: Path) -> Document:
-    page = webpage.read(name, _bytes(name, path, webpage.MAX_BYTES))
+    page = webpage.read(name, _bytes(name, path, html_tree.MAX_BYTES))
     return Document(
         name, page.title or path.stem, page.text, Origin(file=name), is_markdown=True, headings=page.headings
     )

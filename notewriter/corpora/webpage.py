@@ -1,10 +1,9 @@
 """Pages of HTML as Markdown: headings, paragraphs, lists, code, and tables with a row a line (`| key | value |`).
 
-What only navigates goes: by HTML's own elements and roles, by the names that generators of manuals and MediaWiki give
-it, and where blocks of nothing but links stand above the first heading or below the text. Pictures are not read.
+Elements that are no text go (`html_elements`), and so do blocks of nothing but links above the first heading or below
+the text. Pictures are not read.
 """
 
-import codecs
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -12,32 +11,24 @@ from typing import Any, NamedTuple
 
 from notewriter.corpora import formulas
 from notewriter.corpora.characters import apart, lowered, plain, raised
-from notewriter.corpora.source import INSTALL, Heading
+from notewriter.corpora.html_elements import (
+    HEADINGS,
+    LINKS,
+    characters_in,
+    characters_in_links,
+    classes_of,
+    has_heading,
+    only_navigates,
+    pruned,
+    whole_number,
+)
+from notewriter.corpora.html_tree import tree_of
+from notewriter.corpora.source import Heading
 from notewriter.ground.errors import UserError
-
-MAX_BYTES = 20_000_000
-"""Largest page that is read: its tree takes about fifty times its size."""
-
-MAX_ATTRIBUTES = 10_000
-"""Attributes of one HTML tag; the parser's time grows with their square, and nothing can interrupt it."""
 
 MAX_CELLS = 1_000_000
 """Cells of a table, with those that spans repeat."""
 
-_ATTRIBUTE = rb"""[\s/]++[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>]*+))?+"""
-_TAG = re.compile(
-    rb"(?is)<(?=[a-z])(script|style)?+[^\s/>]*+(?P<attributes>(?:%b)*+)(?(1).*?(?:</(?:script|style)|\Z))" % _ATTRIBUTE
-)
-"""A tag, or a script with its contents, in which `a <b` is none."""
-
-_CHARSET = re.compile(rb"""(?i)(?:charset|encoding)\s*=\s*["']?\s*([\w-]+)""")
-_CHARSETS = re.compile(
-    r"(?i)utf-?(8|16(le|be)?)|(us-)?ascii|(iso-?|latin-?|windows-|cp)[\d-]+|koi8-[ru]|mac(intosh)?|tis-620|shift[_-]jis"
-    r"|euc-(jp|kr|tw)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5(-hkscs)?"
-)
-"""Charsets that pages are written in. Python has others whose time grows with the square of the text."""
-
-HEADINGS = {f"h{level}": level for level in range(1, 7)}
 CODE = {"pre", "listing", "xmp", "plaintext"}
 LISTS = {"ul", "ol", "menu", "dir"}
 BLOCKS = CODE | LISTS | set(HEADINGS) | {
@@ -47,60 +38,11 @@ BLOCKS = CODE | LISTS | set(HEADINGS) | {
 }  # fmt: skip
 """Elements that begin a line of their own; whatever contains one does, too."""
 
-NO_TEXT = {
-    "audio", "base", "canvas", "datalist", "dialog", "embed", "iframe", "input", "link", "meta", "nav",
-    "noframes", "noscript", "object", "option", "rp", "rt", "script", "select", "style", "svg", "template", "textarea",
-    "title", "track", "video",
-}  # fmt: skip
 MARKED = {"q": '"', "del": "~~", "s": "~~", "strike": "~~"}
 """Elements whose words mean something else without the marks that a browser shows: quoted, and struck through."""
 
-ROLES = {"navigation", "banner", "contentinfo", "search", "doc-toc", "tablist", "dialog"}
-NAMES = {
-    # MediaWiki
-    "mw-editsection", "mw-ref", "navbox", "hatnote", "sistersitebox", "side-box", "ambox", "asbox", "shortdescription",
-    "noprint", "mw-jump-link", "catlinks", "printfooter", "siteSub",
-    # Manuals
-    "sphinxsidebar", "headerlink", "viewcode-link", "linenos", "lineno", "linenumbers", "navheader", "navfooter",
-    "docnav", "toc", "quickview", "toplang", "bottomlang", "page-metadata", "hash-link", "copybtn", "footer",
-    "footer-text", "page-header", "skip-link", "rustdoc-toolbar", "ttc", "wy-nav-side", "rst-versions",
-    "onlyprint", "prev-next-area", "bd-header-article", "col-sidebar", "classifier-delimiter",
-    # LaTeXML
-    "ltx_note_mark", "ltx_tag_note", "ltx_role_footnotemark", "ltx_listing_data", "ltx_tag_listingline",
-}  # fmt: skip
-"""Ids and classes of elements that are no part of the text."""
-
-FRAME = {"footer", "footer-text", "page-header"}
-"""Those of `NAMES` that rows and cells of a table may have, such as the row of sums."""
-
-TABLE_PARTS = {"thead", "tbody", "tfoot", "tr", "th", "td"}
-
-ONLY_AS = {
-    **{"reference": "sup", "sidebar": "table", "references": "ol", "reflist": "div"},
-    **dict.fromkeys(("gutter", "rouge-gutter", "blob-num", "hljs-ln-numbers"), "td"),
-}
-"""Classes that mean no text on this element alone, such as the numbers of lines of code."""
-
 CODE_CELLS = {"code", "blob-code", "hljs-ln-code"}
 """Classes of cells with a line of code each."""
-
-GRIDS = {"summary-table", "details-table"}
-"""Classes of Javadoc's tables, whose cells have no rows around them; the first cell of each is a `col-first`."""
-
-SPANS = {"ltx_p": "p", "ltx_tabular": "table", "ltx_tr": "tr", "ltx_td": "td", "ltx_listingline": "div"}
-"""Class of a `<span>` -> the element for which it stands in a line, as LaTeXML writes tables that are scaled."""
-
-BOXES = {"note", "tip", "important", "warning", "caution", "ltx_theorem", "ltx_proof"}
-"""Classes of boxes of DocBook and LaTeXML, whose headings do not stand above the text that follows the box."""
-
-TABS = {"tabs", "tabbed-labels"}
-"""Classes of elements with the names of panels in labels, beside the role `tablist`."""
-
-_NAVIGATES = re.compile(
-    r"(?i)(.*[-_])?(\w*nav(bar|igation|header|footer|path)?|menu|(bread)?crumbs?|side-?bar|toc|pag(er|ination))([-_].*)?"
-    r"|contents|header|footer|related(-\w+)?|path|topics?|up|next|prev(ious)?|lang(uages)?|list-of-\w+"
-)
-"""Ids and classes of elements that are no part of the text if most of it is links."""
 
 _NUMERALS = re.compile(r"(lower|upper)-?(alpha|latin|roman)")
 """Letters and Roman numerals of a list, as style sheets (and Docutils's classes) name them."""
@@ -112,9 +54,6 @@ _ROMAN = (
 
 _BETWEEN = "\ue000"
 """Stands between the items of a list in a line, which are many kinds of text."""
-
-LINKS = 0.6
-"""Share of characters in links from which on an element only navigates."""
 
 
 class Block(NamedTuple):
@@ -141,11 +80,11 @@ def read(name: str, content: bytes | str) -> Page:
     followed by empty ones.
 
     Raises:
-        UserError: as `html_tree`; `name` is the page's in it.
+        UserError: as `tree_of`; `name` is the page's in it.
     """
-    tree = html_tree(name, content)
+    tree = tree_of(name, content)
     title = plain(_words(tree.findtext(".//title") or ""))
-    main = _main(_pruned(tree))
+    main = _main(pruned(tree))
     blocks = list(_blocks(main))
     if main is tree:
         blocks = _without_navigation(blocks)
@@ -160,215 +99,13 @@ def read(name: str, content: bytes | str) -> Page:
     return Page(first[0] if len(first) == 1 else title, "\n\n".join(parts), tuple(headings))
 
 
-def html_tree(name: str, content: bytes | str) -> Any:
-    """A page as the tree of lxml's parser, which is bounded in its attributes and depth.
-
-    Raises:
-        UserError: the library is missing, or the page is none, in no known charset or beyond a bound.
-    """
-    try:
-        from lxml import etree, html
-    except ImportError as error:
-        raise UserError(f"{name}: HTML cannot be read without lxml; {INSTALL}") from error
-    text = content if isinstance(content, str) else _decoded(name, content)
-    raw = text.replace("\0", "").encode(errors="replace")
-    if any(_count_attributes(tag["attributes"]) > MAX_ATTRIBUTES for tag in _TAG.finditer(raw)):
-        raise UserError(
-            f"{name}: has a tag of more than {MAX_ATTRIBUTES:,} attributes; remove it or convert it to text"
-        )
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
-    try:
-        tree = html.document_fromstring(raw, parser)
-    except etree.ParserError as error:
-        raise UserError(f"{name}: is not HTML") from error
-    if limits := [entry.message for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]:
-        # The parser leaves out the rest of the page, and says so here alone.
-        raise UserError(f"{name}: is nested too deeply or too large for the parser ({limits[0]}); convert it to text")
-    return tree
-
-
-def _decoded(name: str, content: bytes) -> str:
-    """A page's text, by its byte order mark, as UTF-8, or else as browsers read what it declares."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16", "replace")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        declared = _CHARSET.search(content[:4096])
-    # Only scripts of the Latin alphabet have letters beyond ASCII that stand alone.
-    default = "" if re.search(rb"[\x80-\xff]{3}", content) else "latin-1"
-    charset = declared[1].decode().lower() if declared else default
-    if charset in {"iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii"}:
-        charset = "cp1252"
-    try:
-        if not _CHARSETS.fullmatch(charset):
-            raise LookupError
-        return content.decode(charset, "replace")
-    except LookupError as error:
-        found = f"declares the charset {charset!r}, which is not known" if declared else "declares no charset"
-        raise UserError(f"{name}: is not UTF-8 and {found}; convert it") from error
-
-
-def _count_attributes(text: bytes) -> int:
-    """The number of attributes in a tag; 0 for one too short to have many."""
-    return sum(1 for _ in re.finditer(_ATTRIBUTE, text)) if len(text) > MAX_ATTRIBUTES else 0
-
-
-def _pruned(tree: Any) -> Any:
-    """A page without elements that are no text. Without a `<body>` the parser leaves the text in the head."""
-    for bar in [each for each in tree.iter() if each.get("role") == "tablist" or TABS & _classes(each)]:
-        _name_panels(bar)
-    for node in list(tree.iterdescendants()):
-        if _is_text(node):
-            _rewrite(node)
-        else:
-            node.drop_tree()
-    return tree
-
-
-def _classes(node: Any) -> set[str]:
-    return {*(node.get("class") or "").split()}
-
-
-def _name_panels(bar: Any) -> None:
-    """Put the name of each tab of a bar above its panel, where as many follow the bar or are in what follows it."""
-    tabs = [each for each in bar.iterdescendants() if each.get("role") == "tab" or each.tag == "label"]
-    following = list(bar.itersiblings())
-    panels = next((each for each in (following, [*following[0]] if following else []) if len(each) == len(tabs)), [])
-    for tab, panel in zip(tabs, panels, strict=False):
-        name = panel.makeelement("p")
-        name.text, name.tail, panel.text = tab.text_content(), panel.text, None
-        panel.insert(0, name)
-    if panels:
-        bar.drop_tree()
-
-
-def _rewrite(node: Any) -> None:
-    """Make an element that is a heading, code or a table by its style alone one by its tag."""
-    names = _classes(node)
-    if node.get("role") == "heading" and node.tag not in HEADINGS:
-        node.tag = f"h{min(max(_whole(node.get('aria-level'), 2), 1), 6)}"
-    elif node.tag in {"h3", "h6"} and node.getparent().tag == "div" and BOXES & _classes(node.getparent()):
-        node.tag = "p"
-    elif node.tag == "span" and (part := next(filter(None, map(SPANS.get, names)), None)):
-        node.tag = part
-        for name, number in re.findall(r"ltx_(colspan|rowspan)_(\d+)", node.get("class")):
-            node.set(name, number)
-    elif "ltx_note" in names:
-        _set_apart(node)
-    elif "ltx_listing" in names:
-        node.tag = "pre"
-        for line in node.iterdescendants("div", "span"):
-            if "ltx_listingline" in _classes(line):
-                line.text, line.tail = (line.text or "").lstrip("\n"), None
-    elif "classifier" in names:
-        # Sphinx's types of a term.
-        node.text = f" : {node.text or ''}"
-    elif "tsd-tag" in names:
-        # TypeDoc's `Optional`.
-        node.tail = f" {node.tail or ''}"
-    elif "SCodeFlow" in names or ("fragment" in names and node.find(".//div[@class='line']") is not None):
-        # Racket's and Doxygen's code.
-        node.tag = "pre"
-        for line in node.iterdescendants("div", "tr"):
-            line.tail = None
-    elif GRIDS & names:
-        node.tag = "table"
-        rows: list[Any] = []
-        for cell in list(node):
-            if not rows or "col-first" in _classes(cell):
-                rows.append(node.makeelement("tr"))
-            cell.tag = "th" if "table-header" in _classes(cell) else "td"
-            rows[-1].append(cell)
-        node.extend(rows)
-
-
-def _set_apart(note: Any) -> None:
-    """Put a footnote of LaTeXML, which stands in its sentence, in brackets, and one of a heading below that."""
-    heading = next((each for each in note.iterancestors(*HEADINGS) if each.getparent() is not None), None)
-    if heading is None:
-        note.text, note.tail = f" [{note.text or ''}", f"]{note.tail or ''}"
-    else:
-        note.drop_tree()
-        note.tag, note.tail = "p", None
-        heading.addnext(note)
-
-
-def _is_text(node: Any) -> bool:
-    if not isinstance(node.tag, str):
-        return False
-    role, style = node.get("role") or "", (node.get("style") or "").replace(" ", "").lower()
-    if "button" in (node.tag, role):
-        # Headings that unfold a text, as of answers to questions, are buttons; others have one beside their words.
-        heading = next(node.iterancestors(*HEADINGS), None)
-        return heading is not None and _length(heading.text_content()) == _length(node.text_content()) > 0
-    if node.tag in NO_TEXT:
-        # MathJax reads formulas in scripts, and LaTeXML draws frames around paragraphs.
-        is_frame = node.tag == "svg" and any("ltx_minipage" in _classes(each) for each in node.iter("span", "div"))
-        return is_frame or (node.tag == "script" and (node.get("type") or "").startswith("math/tex"))
-    is_folded = node.get("hidden") not in (None, "until-found")
-    is_hidden = is_folded or node.get("aria-hidden") == "true" or "display:none" in style
-    if is_hidden and role != "tabpanel" and node.find(".//math") is None:
-        return False
-    names = [*(node.get("class") or "").split(), _own_id(node)]
-    dropped = NAMES.intersection(names)
-    if node.tag in TABLE_PARTS:
-        dropped -= FRAME
-    if "page-header" in dropped and _has_heading(node):
-        # Bootstrap's wrapper of titles.
-        dropped.remove("page-header")
-    if role in ROLES or dropped or any(ONLY_AS.get(each) == node.tag for each in names):
-        return node.tag in {"main", "body", "html"}
-    if node.tag in {"header", "footer"} and not _is_inside(node, "article", "main", "section", "blockquote"):
-        return node.tag == "header" and node.find(".//h1") is not None
-    if node.tag == "a" and (node.get("href") or "").startswith("#"):
-        # The mark beside a heading that links to itself.
-        return len(node) > 0 or any(map(str.isalnum, node.text_content()))
-    is_aside = node.tag == "aside" or any(map(_NAVIGATES.fullmatch, names))
-    if not is_aside or node.tag in {"a", "body", "html", *HEADINGS} or not _navigates(node):
-        return True
-    # Themes name what is beside their menu after it.
-    return any(each.tag in {"h1", "main"} or each.get("role") == "main" for each in node.iterdescendants())
-
-
-def _own_id(node: Any) -> str:
-    """An element's id; empty where generators make it of words, as they do for headings and their sections."""
-    identifier = node.get("id") or ""
-    heading = next(node.iter(*HEADINGS), None) if identifier else None
-    if heading is None:
-        return identifier
-    return "" if heading is node or _letters(heading.text_content()) == _letters(identifier) else identifier
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalpha, text.lower()))
-
-
-def _is_inside(node: Any, *tags: str) -> bool:
-    return next(node.iterancestors(*tags), None) is not None
-
-
-def _navigates(node: Any) -> bool:
-    length = _length(node.text_content())
-    return length > 0 and _linked(node) >= LINKS * length
-
-
-def _linked(node: Any) -> int:
-    """The characters of an element that are in links."""
-    return sum(_length(link.text_content()) for link in node.iter("a") if link.get("href"))
-
-
-def _length(text: str) -> int:
-    return len("".join(text.split()))
-
-
 def _main(tree: Any) -> Any:
     """The element that a page names its main one, or its only article if that is most of it, with the title; or all."""
     mains = [each for each in tree.iter() if each.tag == "main" or each.get("role") == "main"]
     articles = list(tree.iter("article"))
-    if len(mains) == 1 and _length(mains[0].text_content()):
+    if len(mains) == 1 and characters_in(mains[0].text_content()):
         return mains[0]
-    if len(articles) == 1 and 2 * _length(articles[0].text_content()) > _length(tree.text_content()):
+    if len(articles) == 1 and 2 * characters_in(articles[0].text_content()) > characters_in(tree.text_content()):
         has_title = tree.find(".//h1") is None or articles[0].find(".//h1") is not None
         return articles[0] if has_title else tree
     return tree
@@ -397,7 +134,7 @@ def _blocks(node: Any) -> Iterator[Block]:
             yield from _block(child)
             run.append(child.tail or "")
         else:
-            linked += _linked(child)
+            linked += characters_in_links(child)
             _write(child, run)
             run.append(child.tail or "")
     yield from _paragraph(run, linked)
@@ -409,7 +146,7 @@ def _is_block(node: Any) -> bool:
 
 def _paragraph(run: Iterable[str], linked: int) -> Iterator[Block]:
     if text := _words("".join(run)):
-        yield Block(text, is_paragraph=True, navigates=linked > 0 and linked >= LINKS * _length(text))
+        yield Block(text, is_paragraph=True, navigates=linked > 0 and linked >= LINKS * characters_in(text))
 
 
 def _block(node: Any) -> Iterator[Block]:
@@ -418,24 +155,20 @@ def _block(node: Any) -> Iterator[Block]:
             yield Block(f"{'#' * HEADINGS[node.tag]} {text}", HEADINGS[node.tag])
     elif node.tag in CODE:
         yield from _code(node)
-    elif node.tag in LISTS and not _has_heading(node):
+    elif node.tag in LISTS and not has_heading(node):
         if text := "\n".join(_items(node)):
-            yield Block(text, navigates=_navigates(node))
+            yield Block(text, navigates=only_navigates(node))
     elif node.tag == "dl":
         yield from _definitions(node)
     elif node.tag == "table" and (lines := _code_lines(node)):
         yield from _fenced("\n".join(lines))
-    elif node.tag == "table" and "ltx_eqn_table" in _classes(node):
+    elif node.tag == "table" and "ltx_eqn_table" in classes_of(node):
         for row in _rows(node):
             yield from _paragraph([_inline(row)], 0)
     elif node.tag == "table" and not _is_layout(node):
         yield from _table(node)
     else:
         yield from _blocks(node)
-
-
-def _has_heading(node: Any) -> bool:
-    return next(node.iter(*HEADINGS), None) is not None
 
 
 def _code(node: Any) -> Iterator[Block]:
@@ -446,7 +179,7 @@ def _code(node: Any) -> Iterator[Block]:
 def _code_lines(table: Any) -> list[str]:
     """The lines of code of a table that has one in each row; none of any other table."""
     cells = [cell for row in _rows(table) for cell in row.iterchildren("th", "td")]
-    is_code = all(CODE_CELLS & {*(cell.get("class") or "").split()} and not _holds_blocks(cell) for cell in cells)
+    is_code = all(CODE_CELLS & classes_of(cell) and not _holds_blocks(cell) for cell in cells)
     return ["".join(_code_parts(cell)).strip("\r\n") for cell in cells] if is_code else []
 
 
@@ -480,9 +213,9 @@ def _code_parts(node: Any) -> Iterator[str]:
 def _items(listing: Any) -> Iterator[str]:
     """The items of a list, each with its contents indented below its mark: a number, letter or Roman numeral."""
     is_reversed = listing.get("reversed") is not None
-    number = _whole(listing.get("start"), sum(item.tag == "li" for item in listing) if is_reversed else 1)
+    number = whole_number(listing.get("start"), sum(item.tag == "li" for item in listing) if is_reversed else 1)
     for item in listing:
-        number = _whole(item.get("value"), number)
+        number = whole_number(item.get("value"), number)
         mark = f"{_numeral(item, number)}." if listing.tag == "ol" else "-"
         blocks = list(_block(item) if item.tag in LISTS else _blocks(item))
         if item.tag == "li":
@@ -531,10 +264,6 @@ def _indented(text: str, indent: str) -> str:
     return re.sub(r"\n(?=[^\n])", "\n" + indent, text)
 
 
-def _whole(value: str | None, default: int) -> int:
-    return int(value) if value and re.fullmatch(r"-?[0-9]{1,9}", value) else default
-
-
 def _definitions(node: Any) -> Iterator[Block]:
     """The terms of a list, each above the beginning of its definition, without which it says little."""
     terms: list[Block] = []
@@ -565,10 +294,10 @@ def _is_layout(table: Any) -> bool:
     cells = list(itertools.chain.from_iterable(rows))
     return (
         table.get("role") == "presentation"
-        or _has_heading(table)
+        or has_heading(table)
         or max(map(len, rows), default=0) < 2
         or (not any(cell.tag == "th" for cell in cells) and next(table.iter(*CODE), None) is not None)
-        or any(_length(cell.text_content()) > 2000 for cell in cells)
+        or any(characters_in(cell.text_content()) > 2000 for cell in cells)
     )
 
 
@@ -595,12 +324,12 @@ def _table(table: Any) -> Iterator[Block]:
     if lines:
         text = "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
         # Longer ones, of functions or packages, are part of the text though each name is a link.
-        yield Block(text, navigates=len(lines) < 4 and _navigates(table))
+        yield Block(text, navigates=len(lines) < 4 and only_navigates(table))
 
 
 def _span(cell: Any, name: str) -> int:
     # As browsers: at most 1,000 columns; 0 is for "all the rest", which few pages have.
-    return min(max(_whole(cell.get(name), 1), 1), 1000)
+    return min(max(whole_number(cell.get(name), 1), 1), 1000)
 
 
 def _inline(node: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from notewriter.corpora import formulas, webpage
+from notewriter.corpora import formulas, html_tree
 from notewriter.corpora.source import INSTALL
 from notewriter.ground.errors import UserError, one_line
 
@@ -69,8 +69,8 @@ def read(name: str, path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as parts:
             size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith(PICTURES))
-            if size > webpage.MAX_BYTES:
-                most = webpage.MAX_BYTES // 1_000_000
+            if size > html_tree.MAX_BYTES:
+                most = html_tree.MAX_BYTES // 1_000_000
                 raise UserError(f"{name}: is larger than {most} MB; split it into several files")
             parser = etree.XMLParser(resolve_entities=False, huge_tree=True)
             names = [each for each in parts.namelist() if not each.startswith(PICTURES)]

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from notewriter.corpora import reading, webpage
+from notewriter.corpora import html_tree, reading, webpage
 from notewriter.corpora.child import in_child
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
@@ -41,8 +41,8 @@ def _parse(place: str, line: str) -> list[Document]:
     else:
         id, title = reading.identifier(page, "id", place), get(page, "title", str, place)
         html = get(page, "html", str, place)
-    if len(html) > webpage.MAX_BYTES:
-        raise UserError(f"{place}: is larger than {webpage.MAX_BYTES // 1_000_000} MB")
+    if len(html) > html_tree.MAX_BYTES:
+        raise UserError(f"{place}: is larger than {html_tree.MAX_BYTES // 1_000_000} MB")
     read = in_child(place, webpage.read, place, html)
     return [Document(id, title, read.text, reading.origin(page), is_markdown=True, headings=read.headings)]
 
