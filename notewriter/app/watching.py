@@ -184,7 +184,7 @@ def _questions(folder: Path, lines: LineCounts) -> Iterator[str]:
 def _pairs(folder: Path, lines: LineCounts) -> Iterator[str]:
     if (folder / statistics.NAME).is_file():
         made: Any = statistics.read_statistics(folder, "build it again")
-        for name in ("pairs", "chains", "conversations"):
+        for name in statistics.COUNTED:
             if name in made:
                 yield ", ".join(f"{count:,} {name} in {split}" for split, count in made[name].items())
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from notewriter.artifacts.reading import read_json, write_json
+from notewriter.artifacts.reading import check_present, read_json, write_json
 from notewriter.ground import typed
 from notewriter.ground.errors import UserError
 
@@ -15,6 +15,9 @@ NAME = "stats.json"
 
 OF_NOTHING = "stats_of_nothing.json"
 """The name of stats.json where nothing was made: its presence marks a pipeline's stage as finished."""
+
+COUNTED = ("pairs", "chains", "conversations")
+"""The keys under which the statistics of each kind of dataset have its rows per split."""
 
 Tokens = dict[str, dict[str, dict[str, int]]]
 """Stage -> role -> calls, prompt_tokens and completion_tokens."""
@@ -194,12 +197,22 @@ def read_statistics(folder: Path, remedy: str) -> Any:
     Raises:
         UserError: it has none, or they are damaged.
     """
+    check_present(folder / NAME)
+    if (record := own_statistics(folder, remedy)) is None:
+        raise UserError(f"{folder / NAME}: is not the statistics of training data; {remedy}")
+    return record
+
+
+def own_statistics(folder: Path, remedy: str = "restore the file") -> Any:
+    """The statistics in a folder; None where it has none, or a file of that name that is another program's.
+
+    Raises:
+        UserError: they are damaged.
+    """
     path = folder / NAME
-    record: Any = read_json(path, remedy)
+    record: Any = read_json(path, remedy) if path.is_file() else None
     kind: Any = STATISTICS.get(str(record.get("schema"))) if isinstance(record, dict) else None
-    if kind is None:
-        raise UserError(f"{path}: is not the statistics of training data; {remedy}")
-    return typed.read(record, kind, str(path), remedy)
+    return kind and typed.read(record, kind, str(path), remedy)
 
 
 def write_statistics(folder: Path, statistics: PairsStatistics | ChainsStatistics | GoldStatistics) -> None:

@@ -75,6 +75,7 @@ class Source:
         parse: turns a record into documents. It raises `UserError` for one that cannot be used; that one is skipped.
         split: how its documents are split by default, a key of `splitting.SPLITS`.
         has_repeats: whether the same document may occur in several records, to be written once.
+        has_versions: whether its text may differ then; the first one is written.
         is_uniform: whether the rest can be expected to fail as well once a thousand records have.
     """
 
@@ -85,4 +86,5 @@ class Source:
     parse: Callable[[str, Any], list[Document]]
     split: str = "none"
     has_repeats: bool = False
+    has_versions: bool = False
     is_uniform: bool = True

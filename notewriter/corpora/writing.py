@@ -146,11 +146,15 @@ class _Output:
     def __init__(self, build: Build, corpus: IO[bytes], skipped: IO[bytes], bar: "tqdm[Any]") -> None:
         self._build, self._corpus, self._skipped, self._bar = build, corpus, skipped, bar
         self.counts = Counts()
-        # A set of numbers takes half the memory of one of strings.
-        self._written = set[int]()
+        # Id -> title and text. Numbers take half the memory of strings.
+        self._written: dict[int, int] = {}
 
     def read(self, name: str, path: Path) -> None:
-        """Write the passages of a file."""
+        """Write the passages of a file.
+
+        Raises:
+            UserError: a document has the id of another one.
+        """
         source = self._build.source
         for place, record in source.records(name, path):
             try:
@@ -162,8 +166,13 @@ class _Output:
                 self._bar.update()
                 if not (source.has_repeats and hash64(document.id) in self._written):
                     self._add(place, document)
-                else:
+                elif source.has_versions or self._written[hash64(document.id)] == _contents(document):
                     self.counts.repeated += 1
+                else:
+                    raise UserError(
+                        f"{place}: the id {document.id!r} is also that of a document with another text, so that a "
+                        "question's gold evidence would be either; make a corpus of each file, or other ids"
+                    )
 
     def _add(self, place: str, document: Document) -> None:
         self.counts.documents += 1
@@ -188,7 +197,7 @@ class _Output:
             self._corpus.write((without_surrogates(jsonl.dumps(passage)) + "\n").encode())
         self.counts.passages += len(passages)
         if self._build.source.has_repeats:
-            self._written.add(hash64(document.id))
+            self._written[hash64(document.id)] = _contents(document)
 
     def skip(self, item: Skipped) -> None:
         """Report something that could not be used.
@@ -206,6 +215,11 @@ class _Output:
             raise UserError(
                 f"{item.name}: {item.reason}, and none of {HOPELESS:,} records could be used; check --source and --path"
             )
+
+
+def _contents(document: Document) -> int:
+    """A hash of the title and the text of a document."""
+    return hash64(f"{document.title}\n{document.text}")
 
 
 def skip_reasons(folder: Path) -> dict[str, int]:

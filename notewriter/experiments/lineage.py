@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notewriter.artifacts import statistics
 from notewriter.artifacts.metrics import read_metrics
-from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.run_record import code_of, listed, read_inputs, read_run_record
+from notewriter.artifacts.statistics import COUNTED, own_statistics
 from notewriter.artifacts.training_record import read_training_record
 from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
@@ -110,11 +109,8 @@ def described(folder: Path) -> str:
         metrics = read_metrics(folder / "metrics.json")
         scores = [f"{name} {each.text()}" for name, each in metrics.metrics.items()]
         return f"{metrics.method} on {metrics.questions} questions of {metrics.dataset}; " + ", ".join(scores)
-    if (folder / statistics.NAME).is_file():
-        record = read_json(folder / statistics.NAME, "restore the file")
-        record = record if isinstance(record, dict) else {}
-        counts = {kind: record.get(kind) for kind in ("pairs", "chains", "conversations")}
-        return ", ".join(f"{kind}: {listed(each)}" for kind, each in counts.items() if isinstance(each, dict))
+    if record := own_statistics(folder):
+        return ", ".join(f"{kind}: {listed(record[kind])}" for kind in COUNTED if kind in record)
     if folder.is_dir() and (manifest := read_manifest(folder)):
         return f"index {manifest.get('kind', '')} of {manifest.get('passages', '?')} passages"
     return ""

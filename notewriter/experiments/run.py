@@ -1,5 +1,6 @@
 """Pipelines: the runs in a file, each a command with its needs, its predecessors and its results."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -150,12 +151,16 @@ class PipelineRun:
 
 
 def _result_of(argv: Sequence[str]) -> str | None:
-    """The last file that a command of notewriter writes, by its own options."""
+    """The last file that a command of notewriter writes, by its own options and those of its configuration file."""
     program, command, word, *_ = [*argv, "", "", ""]
     option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
     if program != "notewriter" or not option:
         return None
     place = next((value for before, value in itertools.pairwise(argv) if before == option), None)
+    if place is None:
+        # An earlier run may have yet to make the file.
+        with contextlib.suppress(UserError):
+            place = at_home(given(argv).get(option.removeprefix("--")))
     if "--checkpoints" in argv:
         name = "best_checkpoint.json"
     return place and f"{place}/{name}".rstrip("/")

@@ -31,6 +31,11 @@ class Parser(argparse.ArgumentParser):
         """An error in one line, where argparse would print the whole usage too."""
         raise UserError(f"{message}; see --help")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """The value of an option; None for `null`, as in YAML, where the option may be that."""
+        is_null = vars(action).get("optional") and [word.lower() for word in arg_strings] == ["null"]
+        return None if is_null else super()._get_values(action, arg_strings)
+
 
 def parser_of(kinds: Sequence[type], prog: str | None = None, description: str | None = None) -> Parser:
     """A parser with the options of dataclasses, `--config` and `--plugins`."""
@@ -95,7 +100,7 @@ def _add_option(
     else:
         settings["type"] = _converter(kind, optional=kind is not str and NoneType in get_args(hint))
     action = parser.add_argument(*_spellings(option.name), dest=option.name, **settings)
-    vars(action)["plugins"] = option.metadata.get("plugins")
+    vars(action).update(plugins=option.metadata.get("plugins"), optional=NoneType in get_args(hint))
     if kind in (bool, bool | None) and option.default is True:
         off = _spellings(f"no_{option.name}")
         parser.add_argument(*off, dest=option.name, action="store_false", default=False, help=argparse.SUPPRESS)
@@ -121,12 +126,12 @@ def choices_of(kind: Any) -> list[Any]:
 
 
 def _converter(kind: Any, *, optional: bool = False) -> Callable[[str], Any]:
-    """The converter of a word on the command line to a value; for an optional one, `none` and `null` are None."""
+    """The converter of a word on the command line to a value; for an optional number, `none` is None."""
     if get_origin(kind) is dict:
         return _json_object
 
     def convert(text: str) -> Any:
-        return None if optional and text.lower() in ("none", "null") else kind(text)
+        return None if optional and text.lower() == "none" else kind(text)
 
     # argparse names it in errors.
     convert.__name__ = kind.__name__

@@ -2,7 +2,7 @@
 
 import logging
 
-from notewriter.ground.errors import one_line
+from notewriter.ground.errors import UserError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -25,3 +25,19 @@ def commit_on_hub(name: str) -> str | None:
     except (HTTPError, OSError) as error:
         logger.info("%s: cannot be reached on the Hugging Face Hub (%s)", name, one_line(error)[:200])
         return None
+
+
+def check_at_hand(name: str, revision: str) -> None:
+    """Check that a model is in the hub's local cache, or that the hub has it; a server takes minutes to find out.
+
+    Raises:
+        UserError: neither.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str) and not commit_on_hub(name):
+        raise UserError(
+            f"{name}: is not in the Hub's cache of this machine, and the Hub cannot be reached or has no such model; "
+            f"check the name, or run `notewriter fetch model {name} --output_dir FOLDER` on a machine with the "
+            "internet, copy the folder here and name it in place of the model"
+        )

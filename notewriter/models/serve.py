@@ -102,13 +102,14 @@ def serving(arguments: ServeArguments) -> Iterator[dict[str, list[Server]]]:
     """
     check_options(arguments.serve_options)
     checkpoints = [Checkpoint(path) for path in dict.fromkeys(arguments.checkpoints)]
-    for each in checkpoints:
-        check_template(each.tokenizer, {}, arguments.serve_options.get("chat_template"))
     if repeated := [name for name, count in Counter(each.name for each in checkpoints).items() if count > 1]:
         raise UserError(f"checkpoints: two models are called {repeated[0]}; rename a folder")
     folder = Path(arguments.output_dir)
     options = {"shutdown_timeout": arguments.drain_seconds} | arguments.serve_options
+    # Before the templates: they would be looked for long where there is no such model.
     wanted = [Wanted(each.path, options, arguments.replicas) for each in checkpoints]
+    for each in checkpoints:
+        check_template(each.tokenizer, {}, arguments.serve_options.get("chat_template"))
     logs = {each.path: folder / f"vllm-{each.name}.log" for each in checkpoints}
     if (arguments.host != LOOPBACK or job_nodes()) and not os.environ.get("VLLM_API_KEY"):
         os.environ["VLLM_API_KEY"] = _new_key(folder)

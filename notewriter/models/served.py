@@ -10,6 +10,7 @@ from typing import Any
 from notewriter.models import chat_template
 from notewriter.models.checkpoint import Checkpoint, is_hub_id
 from notewriter.models.dialects import NEUTRAL
+from notewriter.models.hub import check_at_hand
 from notewriter.models.tokenizer import check_served
 
 logger = logging.getLogger(__name__)
@@ -26,10 +27,14 @@ def options_of(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
       sets. `generation_config` in the user's options keeps the model's own.
 
     Raises:
-        UserError: the tokenizer's class makes other tokens than its file (`check_served`).
+        UserError: the model, or the base of an adapter, is neither here nor on the hub; or the tokenizer's class makes
+            other tokens than its file (`check_served`).
     """
     if not (Checkpoint(model).folder.is_dir() or is_hub_id(model)):
         return dict(options)
+    base = Checkpoint(model).base
+    if is_hub_id(base.path) and not base.folder.is_dir():
+        check_at_hand(base.path, base.revision)
     check_served(Checkpoint(model).tokenizer)
     ours = _of_template(model, options.get("chat_template"), bool(options.get("reasoning_parser")))
     if "generation_config" not in options:

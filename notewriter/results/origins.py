@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from notewriter.artifacts import statistics
-from notewriter.artifacts.reading import read_json
 from notewriter.artifacts.run_folder import CONFIG, read_config
 from notewriter.artifacts.run_record import read_run_record
+from notewriter.artifacts.statistics import own_statistics
 from notewriter.artifacts.training_record import TrainingRecord, read_training_record
 from notewriter.pages.tables import Table
 from notewriter.results.runs import Run
@@ -73,13 +72,14 @@ def _rows_seen(record: TrainingRecord) -> int:
 
 
 def statistics_of(folders: list[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Each folder of data that has statistics, with them."""
+    """Each folder of data that has statistics of ours, with them.
+
+    Raises:
+        UserError: they are damaged.
+    """
     for folder in folders:
-        path = folder / statistics.NAME
-        if path.is_file():
-            record = read_json(path, "restore the file")
-            if isinstance(record, dict):
-                yield folder, record
+        if record := own_statistics(folder):
+            yield folder, record
 
 
 def training_costs(origins: Mapping[str, Sequence[Origins]]) -> Table:
@@ -101,7 +101,7 @@ def _sums(costs: Iterable[list[float | None]]) -> list[float | None]:
 
 def _rollout_tokens(origins: Origins) -> list[int]:
     """Prompt and completion tokens of the rollouts."""
-    made = [record.get("tokens_in_all") or {} for _, record in statistics_of(origins.data)]
+    made = [record["tokens_in_all"] for _, record in statistics_of(origins.data)]
     return [sum(tokens.get(kind, 0) for tokens in made) for kind in ("prompt_tokens", "completion_tokens")]
 
 
@@ -123,7 +123,7 @@ def overlaps(origins: Iterable[Sequence[Origins]]) -> Table:
     """Each evaluation file against each folder of training data, as recorded when the data was made."""
     rows = {}
     for folder, record in statistics_of([path for seeds in origins for each in seeds for path in each.data]):
-        for file, overlap in (record.get("hygiene") or {}).get("evaluation_files", {}).items():
+        for file, overlap in record["hygiene"]["evaluation_files"].items():
             dropped = overlap["training_questions_dropped"]
             rows[folder, file] = [str(folder), str(file), str(overlap["questions"]), str(dropped)]
     header = ["training data", "evaluation file", "its questions", "training questions left out for overlap"]

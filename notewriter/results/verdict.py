@@ -102,10 +102,9 @@ def _learnt_from(run: Run) -> int:
         return 0
     asked: dict[str, int] = {}
     for folder, record in statistics_of(origins_of(run.folder).data):
-        if isinstance(count := record.get("questions"), int):
-            config = read_config(folder) if (folder / CONFIG).is_file() else {}
-            questions = f"{config.get('path', folder)} {config.get('question_set')}"
-            asked[questions] = max(asked.get(questions, 0), count)
+        config = read_config(folder) if (folder / CONFIG).is_file() else {}
+        questions = f"{config.get('path', folder)} {config.get('question_set')}"
+        asked[questions] = max(asked.get(questions, 0), record["questions"])
     return sum(asked.values())
 
 

@@ -22,13 +22,14 @@ class Action(NamedTuple):
 
 # With a colon, or alone in its line; in a list, too.
 _LABEL = r"(?:[ \t]*(?:[-*>]|\d{{1,2}}[.)])[ \t]+)?[ \t*_#]*{}(?:[ \t]*\d+)?[ \t*_]*(?:[:\uff1a][ \t*_]*|$)"
-_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('Thought')})+", re.IGNORECASE | re.MULTILINE)
+# Models that think in Chinese label in it, too.
+_THOUGHT = re.compile(rf"\A(?:{_LABEL.format('(?:Thought|思考)')})+", re.IGNORECASE | re.MULTILINE)
 _ACTION = re.compile("^" + _LABEL.format("Action"), re.IGNORECASE | re.MULTILINE)
 _ACTION_IN_LINE = re.compile(r"\bAction(?:[ \t]*\d+)?[ \t*_]*[:\uff1a][ \t*_]*", re.IGNORECASE)
 # Within a line: capitalised, so that "I take this action:" remains, and right before a call.
 _ACTION_OF_CALL = re.compile(
-    rf"(?i:^{_LABEL.format('Action')})"
-    r"|[*_]{0,3}(?<![^\W_])(?:Action|ACTION)(?:[ \t]*\d+)?[ \t*_]*[:\uff1a][ \t*_]*(?=\s*(?:```\w*\s*)?\{)",
+    rf"(?i:^{_LABEL.format('(?:Action|行动|动作)')})"
+    r"|[*_]{0,3}(?<![^\W_])(?:Action|ACTION|行动|动作)(?:[ \t]*\d+)?[ \t*_]*[:\uff1a][ \t*_]*(?=\s*(?:```\w*\s*)?\{)",
     re.MULTILINE,
 )
 _OBSERVATION = re.compile("^" + _LABEL.format("Observation"), re.IGNORECASE | re.MULTILINE)

@@ -148,6 +148,19 @@ def test_joined_passages_keep_beirs_ids_to_which_its_gold_evidence_refers(tmp_pa
     ]
 
 
+def test_two_corpora_with_one_id_for_different_passages_are_refused(tmp_path):
+    paths = [
+        jsonl(tmp_path / f"{title}.jsonl", {"_id": "1", "title": title, "text": "A river."})
+        for title in ("Osk", "Varn")
+    ]
+    with pytest.raises(UserError, match=r"Varn\.jsonl:1: the id '1' is also that of a document with another text"):
+        build("paragraphs", tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    # The same passage in two files is none to choose from.
+    paths[1].write_bytes(paths[0].read_bytes())
+    assert [each["title"] for each in build("paragraphs", tmp_path, tmp_path / "out")] == ["Osk"]
+
+
 def test_iirc_leaves_out_short_paragraphs_as_ircot_does(tmp_path):
     long = "one two three four five six seven eight nine ten <a href='x'>eleven</a>"
     (tmp_path / "context_articles.json").write_text(json.dumps({"Osk": f"Too short.\n{long}"}))

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 from metrics_file import write_metrics
+from stats_file import write_stats
 
 from notewriter.evaluation.evaluating import OPTIONS as OF_EVALUATIONS
-from notewriter.experiments.lineage import IGNORED, main
+from notewriter.experiments.lineage import IGNORED, lineage, main
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import names_of
 from notewriter.rollouts.identity import open_run
@@ -22,8 +23,7 @@ def runs(tmp_path: Path) -> Path:
     index.mkdir()
     (index / "manifest.json").write_text(json.dumps({"kind": "bm25", "passages": 7, "source": str(corpus)}))
     with open_run(tmp_path / "pairs", {"index": [str(index)], "model": "teacher", "seed": 5}) as pairs:
-        stats = {"schema": "notewriter/pairs-stats/1", "pairs": {"train": 3, "dev": 1}}
-        (pairs / "stats.json").write_text(json.dumps(stats))
+        write_stats(pairs)
     with open_run(tmp_path / "dpo", {"pairs": str(pairs), "model_name_or_path": "owner/base"}) as dpo:
         rows = {"train": {"deepnote/init_note": 3}}
         record = {"schema": "notewriter/training/1", "method": "dpo", "parameters": "full", "steps": 2, "rows": rows}
@@ -57,13 +57,24 @@ def test_every_stage_is_printed_with_what_it_was_made_from(runs: Path, capsys: p
 
 def test_data_that_is_mixed_in_is_on_the_way(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_run(runs / "gold", {"eval_files": {str(runs / "corpus.jsonl"): "jsonl"}}) as gold:
-        (gold / "stats.json").write_text(json.dumps({"conversations": {"train": 9, "dev": 0}}))
+        write_stats(gold, "conversations", conversations={"train": 9, "dev": 0})
     with open_run(runs / "sft", {"data": str(runs / "pairs"), "mix": {str(gold): 0.5}}) as sft:
         pass
     main([str(sft)])
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines.index("mix:") + 1 == lines.index(f"{gold}: conversations: train 9, dev 0")
     assert "eval_files:" not in lines
+
+
+def test_another_programs_statistics_say_nothing_and_damaged_ones_are_named(runs: Path) -> None:
+    stats = runs / "pairs/stats.json"
+    cut = json.loads(stats.read_text())
+    stats.write_text('{"pairs": {"train": 3}}')
+    assert f"    {runs / 'pairs'}" in lineage(runs / "dpo")
+    del cut["pairs"]
+    stats.write_text(json.dumps(cut))
+    with pytest.raises(UserError, match=r"pairs/stats\.json has no 'pairs'; restore the file"):
+        lineage(runs / "dpo")
 
 
 def test_inputs_that_changed_since_are_marked(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

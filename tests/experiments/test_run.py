@@ -73,6 +73,7 @@ def test_a_variable_can_have_another_value(read):
         ("notewriter report --worth --runs a b --output w.html", "w.html"),
         ("notewriter merge --checkpoint a --output_dir m", "m/config.json"),
         ("notewriter evaluate --method deepnote", None),
+        ("notewriter evaluate --config made_by_an_earlier_run.yaml", None),
         ("notewriter compare --before a --after b", None),
         ("make --output_dir x", None),
         # Both are an option's spellings on a command line.
@@ -147,7 +148,7 @@ def test_a_command_can_name_the_pipeline_as_it_was_given(read, tmp_path):
     assert given[3:-2] == ["--output_dir", "runs/my run", "--set", "start=models/b c"]
 
 
-def test_runs_that_would_take_each_others_results_for_their_own_are_named(read):
+def test_runs_that_would_take_each_others_results_for_their_own_are_named(read, tmp_path):
     grid = """
         output_dir: runs/x
         runs:
@@ -158,6 +159,10 @@ def test_runs_that_would_take_each_others_results_for_their_own_are_named(read):
     with pytest.raises(UserError, match=r"runs\[0\]: 'train with 0.3' writes runs/x/dpo/.*, which 'train with 0.1' wr"):
         read(grid)
     assert len(read(grid.replace("/dpo\n", "/dpo-{{ beta }}\n")).runs) == 2
+    # Also by a file that both are configured by.
+    (tmp_path / "dpo.yaml").write_text("output_dir: runs/dpo\n")
+    with pytest.raises(UserError, match=r"'train with 0.3' writes runs/dpo/training.json, which 'train with 0.1' wr"):
+        read(grid.replace("--output_dir {{ output_dir }}/dpo", f"--config {tmp_path}/dpo.yaml"))
     # A page that is written again has no result.
     again = "{command: notewriter report --runs a --output a.html, title: 'page {{ each }}', each: {each: [1, 2]}"
     assert read(f"output_dir: x\nruns: [{again}, result: []}}]").runs[1].missing()

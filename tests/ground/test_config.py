@@ -39,6 +39,14 @@ def test_every_kind_of_value_can_be_given_on_the_command_line():
     assert arguments == Arguments("x", 3, 0.1, 7, True, ["b", "c"], options)
 
 
+def test_null_is_none_on_the_command_line_as_in_yaml_where_an_option_may_be_none(write):
+    file = write("path: x\nlimit: 7\norder: best\nsizes: [1, 2]\n")
+    nulls = ["--limit=null", "--order", "null", "--sizes", "null"]
+    assert parse("--config", file, *nulls) == parse("--path", "x")
+    assert config.parse(Model, ["--model", "NULL"]) == (Model(None),)
+    assert parse("--path", "null").path == "null"
+
+
 def test_a_path_in_the_home_folder_is_read_as_a_shell_reads_it(write, monkeypatch):
     monkeypatch.setenv("HOME", "/home/mira")
     monkeypatch.setenv("HF_HOME", "/disk")

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from real_templates import FAMILIES, template_of, tokenizer_of
 
 from notewriter.ground.errors import UserError
@@ -46,6 +47,26 @@ def test_templates_that_write_texts_get_texts(folder, family):
 
 def test_a_template_that_takes_lists_alone_is_left_to_vllm(folder):
     assert served.options_of(folder(LISTS), {}) == {}
+
+
+def test_a_model_that_is_neither_here_nor_on_the_hub_is_said_to_be_missing_before_a_server_starts(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    missing = r"someone/absent: is not in the Hub's cache of this machine.*run `notewriter fetch model someone/absent "
+    with pytest.raises(UserError, match=missing):
+        served.options_of("someone/absent", {})
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "someone/absent"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    with pytest.raises(UserError, match=missing):
+        served.options_of(str(tmp_path), {})
+    cached = tmp_path / "cache/models--someone--absent"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text("c0ffee")
+    (cached / "snapshots/c0ffee").mkdir(parents=True)
+    (cached / "snapshots/c0ffee/config.json").write_text("{}")
+    assert served.options_of(str(tmp_path), {}) == {}
 
 
 @pytest.mark.parametrize("name", ["LlamaTokenizerFast", "CodeLlamaTokenizerFast"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from stats_file import write_stats
 
 from notewriter.artifacts.run_record import Start, add_start
 from notewriter.artifacts.training_record import TrainingRecord, write_training_record
@@ -68,11 +69,11 @@ def runs(tmp_path, write_run):
     metrics = {"train_runtime": 90.0, "num_tokens": 12345.0}
     write_training_record(model, TrainingRecord(steps=30, hyperparameters={"batch_size": 8}, metrics=metrics))
     overlap = {"questions": 100, "training_questions_dropped": 3, "evaluation_questions_met": 2}
-    statistics = {
-        "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
-        "hygiene": {"questions_dropped": {}, "evaluation_files": {"dev.jsonl": overlap}},
-    }
-    (data / "stats.json").write_text(json.dumps(statistics))
+    write_stats(
+        data,
+        tokens_in_all={"prompt_tokens": 7000, "completion_tokens": 800},
+        hygiene={"questions_dropped": {}, "evaluation_files": {"dev.jsonl": overlap}},
+    )
     return folder
 
 

@@ -1,12 +1,14 @@
 """Sets of pairs side by side: yields, what separates the sides, and agreement, from hand-made folders."""
 
-import json
+import pytest
+from stats_file import write_stats
 
+from notewriter.ground.errors import UserError
 from notewriter.results.pair_sets import pair_tables
 
 STATISTICS = {
     "stages": {"init_note": {"pairs": 3, "dropped": {"candidates too much alike": 1, "beyond the quota": 4}}},
-    "agreement": {"init_note": {"asked": 4, "agreed": 3}},
+    "agreement": {"init_note": {"asked": 4, "agreed": 3, "rate": 0.75}},
     "tokens_in_all": {"prompt_tokens": 7000, "completion_tokens": 800},
 }
 
@@ -23,7 +25,7 @@ def one(number, chosen, rejected):
 
 def save(write_pairs, tmp_path, name, rows):
     folder = write_pairs(rows).rename(tmp_path / name)
-    (folder / "stats.json").write_text(json.dumps(STATISTICS))
+    write_stats(folder, **STATISTICS)
     return str(folder)
 
 
@@ -63,3 +65,10 @@ def test_disagreement_is_counted_whichever_set_comes_first(write_pairs, tmp_path
 def test_sets_of_other_prompts_are_not_compared(write_pairs, tmp_path):
     sets = {name: save(write_pairs, tmp_path, name, [one(name, "a", "b")]) for name in ("one", "two")}
     assert [title.split()[0] for title, *_ in pair_tables(sets)] == ["Yields", "What"]
+
+
+def test_a_set_whose_statistics_are_cut_is_named(write_pairs, tmp_path):
+    folder = save(write_pairs, tmp_path, "outcome", [one(0, "mira sang", "osk")])
+    (tmp_path / "outcome/stats.json").write_text('{"schema": "notewriter/pairs-stats/1"}')
+    with pytest.raises(UserError, match=r"outcome/stats\.json has no 'questions'; restore the file"):
+        pair_tables({"outcome": folder})

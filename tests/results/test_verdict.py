@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from stats_file import write_stats
 
 from notewriter.artifacts.metrics import Interval
 from notewriter.results.compare import Paired
@@ -83,7 +84,7 @@ def test_a_model_that_is_no_better_and_learnt_from_few_questions_is_said_to_need
     for folder, config in ((runs[1].folder, {"serve": checkpoint}), (checkpoint, trained_on), (pairs, asked)):
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in config.items()))
-    (pairs / "stats.json").write_text('{"questions": 25, "pairs": {"train": 84, "dev": 0}}')
+    write_stats(pairs, questions=25)
     # Of the same questions, which count once.
     shutil.copytree(pairs, tmp_path / "gold")
     worse, better = ({"note_fact_recall": paired(mean, 0.05)} for mean in (-0.12, 0.12))

@@ -46,6 +46,8 @@ def test_an_action_is_read_as_it_was_meant_whatever_its_argument_holds(argument,
         'I need her town. **Action:** ```json\n{"name": "search", "arguments": {"query": "Where was Mira born?"}}\n```',
         "Thought 1\uff1aI need her town.\nAction 1\uff1a"
         '{"function": "search", "parameters": {"query": "Where was Mira born?"}}\nObservation 1\uff1aIn Osk.',
+        "思考\uff1aI need her town.\n行动\uff1a"
+        '{"function": "search", "parameters": {"query": "Where was Mira born?"}}\n观察\uff1aIn Osk.',
         "### Thought 1\nI need her town.\n\n### Action 1\n```json\n"
         '{"function": "search", "parameters": {"query": "Where was Mira born?"}}\n```\n\n### Observation 1\nIn Osk.',
         "1. **Thought:** I need her town.\n2. **Action:** "

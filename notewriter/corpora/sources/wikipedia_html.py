@@ -56,4 +56,5 @@ SOURCE = Source(
     parse=_parse,
     split="headings",
     has_repeats=True,
+    has_versions=True,
 )

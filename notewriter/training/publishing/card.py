@@ -54,9 +54,6 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
     own, baselines = (
         [read_metrics(Path(path)) for path in paths] for paths in (arguments.metrics, arguments.baseline_metrics)
     )
-    stats: dict[str, Any] | None = None
-    if data and data.pairs_statistics:
-        stats = jsonl.read_object(data.pairs_statistics, dict[str, Any], "check the path")
     name = arguments.repo_id.split("/")[1]
     adapter = Checkpoint(folder).is_adapter
     adapted = adapted_model(folder) if adapter else None
@@ -100,7 +97,7 @@ def card(arguments: PublishArguments, data: Data | None = None, plotted: bool = 
         base=base,
         record=record,
         logged={key: f"{record.metrics[key]:.4g}" for key in TRAINING_METRICS if key in record.metrics},
-        stats=stats,
+        stats=data.statistics if data else None,
         evaluations=own + baselines,
         stages=stages,
         writes_notes=writes_notes,

@@ -6,30 +6,23 @@ from typing import Any, NamedTuple
 from huggingface_hub import DatasetCard, DatasetCardData
 from yaml import YAMLError
 
-from notewriter.artifacts import statistics
-from notewriter.artifacts.reading import read_json
+from notewriter.artifacts.statistics import NAME, PAIRS_STATISTICS_SCHEMA, PairsStatistics, read_statistics
 from notewriter.ground.errors import UserError, one_line
 from notewriter.training.publishing import leaks
 
-FILES = ("README.md", statistics.NAME)
+FILES = ("README.md", NAME)
 """The files of a dataset beside the Parquet files of its card; a run's configuration, journals and caches stay."""
-
-SCHEMAS = {
-    statistics.PAIRS_STATISTICS_SCHEMA,
-    statistics.CHAINS_STATISTICS_SCHEMA,
-    statistics.GOLD_STATISTICS_SCHEMA,
-}
 
 REMEDY = "give the folder that `notewriter pairs` or `notewriter chains` wrote"
 
 
 class Data(NamedTuple):
-    """A checked dataset: its files by their paths in the repository, its licence, and its statistics."""
+    """A checked dataset: its files by their paths in the repository, its licence, and the statistics of pairs."""
 
     files: dict[str, Path]
     license: str | None
-    pairs_statistics: Path | None
-    """stats.json of pairs; None for chains, whose statistics have no stages."""
+    statistics: PairsStatistics | None
+    """None for chains, whose statistics have no stages."""
 
 
 def read_data(folder: Path) -> Data:
@@ -39,13 +32,10 @@ def read_data(folder: Path) -> Data:
         UserError: the folder is not a finished dataset, its card names files that are not there, a file cannot be
             read, or something looks like a secret; names file and row.
     """
-    card, path = folder / "README.md", folder / statistics.NAME
+    card = folder / "README.md"
     if not card.is_file():
         raise UserError(f"{folder}: has no README.md, so it is no finished dataset; {REMEDY}")
-    record: Any = read_json(path, REMEDY)
-    schema = record.get("schema") if isinstance(record, dict) else None
-    if schema not in SCHEMAS:
-        raise UserError(f"{path}: has the schema {schema!r}, not that of pairs or chains; {REMEDY}")
+    statistics = read_statistics(folder, REMEDY)
     metadata = read_metadata(card)
     splits = split_files(metadata)
     for name in (*splits.values(), *FILES):
@@ -58,7 +48,7 @@ def read_data(folder: Path) -> Data:
     for each in files.values():
         leaks.check_file(each)
     licence = ", ".join(metadata.license) if isinstance(metadata.license, list) else metadata.license
-    return Data(files, licence, path if schema == statistics.PAIRS_STATISTICS_SCHEMA else None)
+    return Data(files, licence, statistics if statistics["schema"] == PAIRS_STATISTICS_SCHEMA else None)
 
 
 def read_metadata(card: Path) -> DatasetCardData:

@@ -126,6 +126,12 @@ def test_a_page_is_the_same_out_of_a_dump_and_from_the_interface(tmp_path):
     assert build(path, "--split", "none") == [{"id": "7", "title": "Tolen", "text": MARKDOWN}]
 
 
+def test_the_first_version_of_a_page_counts(tmp_path):
+    page = {"id": 7, "title": "Tolen", "html": "<p>A town.</p>"}
+    path = dump(tmp_path / "a.tar.gz", page, page | {"html": "<p>A city.</p>"})
+    assert [passage["text"] for passage in build(path, "--split", "none")] == ["A town."]
+
+
 def test_sections_are_split_and_the_pages_of_a_question_chosen(tmp_path):
     other = DUMPED | {"identifier": 8, "name": "Fulda", "url": "https://en.wikipedia.org/wiki/Fulda"}
     path = dump(tmp_path / "a.tar.gz", other, DUMPED)

@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from metrics_file import write_metrics
 from pair_rows import row
 from parquet_files import write_rows
+from stats_file import write_stats
 
 from notewriter.artifacts.chains import COLUMNS as CHAIN_COLUMNS
 from notewriter.artifacts.chains import Conversation
@@ -85,9 +86,7 @@ def write_dataset(folder: Path, kind: str, counts: dict[str, int]) -> Path:
             write_rows(folder / f"{split}.parquet", COLUMNS, [row(number) for number in range(count)])
         else:
             write_rows(folder / f"{split}.parquet", CHAIN_COLUMNS, [chain(number) for number in range(count)])
-    stages = {"stages": {"deepnote/init_note": {"pairs": 4, "dropped": {}}}} if kind == "pairs" else {}
-    stats = {"schema": f"notewriter/{kind}-stats/1", "questions": 9, kind: counts, **stages}
-    (folder / "stats.json").write_text(json.dumps(stats))
+    write_stats(folder, kind, **{kind: counts})
     files = "".join(f"  - split: {split}\n    path: {split}.parquet\n" for split in counts)
     (folder / "README.md").write_text(
         f"---\nlicense: cc-by-sa-4.0\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n\n# Rows\n"

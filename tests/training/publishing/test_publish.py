@@ -10,8 +10,10 @@ import yaml
 from fake_hub import REPO, TOKEN, Hub
 from huggingface_hub import constants
 from metrics_file import write_metrics
+from stats_file import write_stats
 from transformers import AutoTokenizer
 
+from notewriter.artifacts.statistics import read_statistics
 from notewriter.ground.errors import UserError
 from notewriter.training.publishing import publish
 from notewriter.training.publishing.data import Data
@@ -196,21 +198,13 @@ def test_the_card_names_the_data_of_either_kind_of_training(checkpoint: Path) ->
 
 
 def test_the_yield_of_the_pairs_is_told(checkpoint: Path, tmp_path: Path) -> None:
-    stats = {
-        "schema": "notewriter/pairs-stats/1",
-        "questions": 90,
-        "stages": {"deepnote/init_note": {"pairs": 75, "dropped": {"one judge order only": 15}}},
-        "judges": {"deepnote/init_note": "reference"},
-    }
-    file = tmp_path / "stats.json"
-    data = Data({}, None, file)
-    file.write_text(json.dumps(stats))
-    card = publish.card(arguments(checkpoint), data)
-    assert "rollouts over 90 questions" in card
-    assert "| deepnote/init_note | reference | 75 | 15 one judge order only |\n" in card
+    stages = {"deepnote/init_note": {"pairs": 75, "dropped": {"one judge order only": 15}}}
     # Quotas end a run early.
-    file.write_text(json.dumps(stats | {"questions_rolled_out": 64}))
-    assert "rollouts over 64 questions" in publish.card(arguments(checkpoint), data)
+    judges = {"deepnote/init_note": "reference"}
+    write_stats(tmp_path, questions=90, questions_rolled_out=64, stages=stages, judges=judges)
+    card = publish.card(arguments(checkpoint), Data({}, None, read_statistics(tmp_path, "")))
+    assert "rollouts over 64 questions" in card
+    assert "| deepnote/init_note | reference | 75 | 15 one judge order only |\n" in card
 
 
 def test_the_card_asks_for_notes_as_the_data_did(checkpoint: Path, pairs: Path, tmp_path: Path) -> None:

@@ -119,6 +119,15 @@ def test_a_dataset_that_is_not_complete_is_refused(hub: Hub, pairs: Path, name: 
     assert hub.requests == []
 
 
+def test_a_dataset_whose_statistics_are_cut_is_refused(hub: Hub, pairs: Path) -> None:
+    stats = json.loads((pairs / "stats.json").read_text())
+    del stats["stages"]
+    (pairs / "stats.json").write_text(json.dumps(stats))
+    with pytest.raises(UserError, match=r"stats\.json has no 'stages'; give the folder that"):
+        publish.publish(data_arguments(pairs))
+    assert hub.requests == []
+
+
 def test_a_card_without_valid_metadata_is_refused(hub: Hub, pairs: Path) -> None:
     (pairs / "README.md").write_text("---\nlicense: [\n---\n")
     with pytest.raises(UserError, match=r"README\.md: its metadata cannot be read"):
