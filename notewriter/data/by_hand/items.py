@@ -120,8 +120,10 @@ def _all_items(arguments: ByHandArguments) -> Iterator[Item]:
     if not (arguments.pairs or arguments.runs):
         raise UserError("nothing to judge: give --pairs FOLDER, or --runs BEFORE AFTER")
     folders = [Path(name) for name in arguments.pairs or ()]
+    names = [folder.name for folder in folders]
     for folder in folders:
-        yield from _items_of_pairs(folder, f" ({folder.name})" if len(folders) > 1 else "")
+        shown = folder.name if names.count(folder.name) == 1 else folder
+        yield from _items_of_pairs(folder, f" ({shown})" if len(folders) > 1 else "")
     if arguments.runs:
         if len(arguments.runs) != 2:
             raise UserError(f"runs: {len(arguments.runs)} given; give two, such as --runs runs/before runs/after")

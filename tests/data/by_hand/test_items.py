@@ -42,6 +42,16 @@ def test_what_two_judges_labelled_is_one_item(tmp_path):
     assert items["q0"].texts[judges["llm (second)"]] == f"{BOATS} (0)"
 
 
+def test_judges_in_folders_of_one_name_are_told_apart_by_the_whole_path(tmp_path):
+    first, second = (tmp_path / name / "pairs" for name in ("first", "second"))
+    for folder, columns in ((first, {}), (second, {"chosen": BOATS, "rejected": FACTS})):
+        folder.parent.mkdir()
+        write(folder, [pair(0, **columns)])
+    (item,) = drawn([first, second])
+    chosen = {judge: item.texts[place] for judge, place in item.preferred.items()}
+    assert chosen == {f"reference ({first})": f"{FACTS} (0)", f"reference ({second})": f"{BOATS} (0)"}
+
+
 def test_the_question_is_read_from_the_prompt(tmp_path):
     write(tmp_path / "pairs", [pair(0), pair(1, prompt=[{"role": "user", "content": "Say something."}])])
     items = {item.question_id: item for item in drawn([tmp_path / "pairs"])}
