@@ -55,22 +55,37 @@ def read_hand_labels(path: Path) -> dict[str, HandLabel]:
     """One person's labels by item; the last one of an item counts, and a partial last line does not.
 
     Raises:
-        UserError: a line is not a label; names file and line.
+        UserError: a line is not a label, or is another person's than the first; names file and line.
     """
-    labels = (
-        read_record(record, HandLabel, HAND_LABEL_SCHEMA, f"{path}:{number}", "remove the line")
-        for number, record in jsonl.read(path, journal=True)
-    )
-    return {label.item: label for label in labels}
+    labels: dict[str, HandLabel] = {}
+    for number, record in jsonl.read(path, journal=True):
+        label = read_record(record, HandLabel, HAND_LABEL_SCHEMA, f"{path}:{number}", "remove the line")
+        first = next(iter(labels.values()), label)
+        if label.judge != first.judge:
+            raise UserError(
+                f"{path}:{number}: is a label of {label.judge}, and those before it are of {first.judge}; move each "
+                "person's labels into a file of their own"
+            )
+        labels[label.item] = label
+    return labels
 
 
 def read_labels_folder(folder: Path) -> dict[str, dict[str, HandLabel]]:
     """Person -> item -> label, for all files of a folder of labels.
 
     Raises:
-        UserError: the folder has none, or a line is not a label.
+        UserError: the folder has none, two files are of one person, or a line is not a label.
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UserError(f"{folder}: has no labels; `notewriter app --pairs FOLDER --judge_name NAME` collects them")
-    return {path.stem: read_hand_labels(path) for path in paths}
+    people = {path.stem: read_hand_labels(path) for path in paths}
+    files: dict[str, Path] = {}
+    for path in paths:
+        for judge in {label.judge for label in people[path.stem].values()}:
+            if (other := files.setdefault(judge, path)) != path:
+                raise UserError(
+                    f"{path}: has labels of {judge}, as {other} has, who would count as two people; move one of the "
+                    "files elsewhere, or append it to the other"
+                )
+    return people

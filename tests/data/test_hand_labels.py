@@ -174,6 +174,23 @@ def test_notes_of_two_runs_are_measured_and_are_no_pairs(noted_runs, tmp_path, c
     assert table[f"ana and always {before}"][1] == "0.000 [0.000, 0.000]"
 
 
+def test_a_copy_of_a_persons_labels_is_no_second_person(tmp_path, labelled):
+    labelled("ana")
+    folder = tmp_path / "labels"
+    (folder / "ana_before.jsonl").write_text((folder / "ana.jsonl").read_text())
+    with pytest.raises(UserError, match=r"ana_before\.jsonl: has labels of ana, as .*ana\.jsonl has"):
+        run(tmp_path)
+
+
+def test_labels_of_two_people_in_one_file_are_not_taken_for_one_persons(tmp_path, labelled):
+    labelled("ana")
+    labelled("ben", disagreed=8)
+    folder = tmp_path / "labels"
+    (folder / "all.jsonl").write_text("".join((folder / f"{name}.jsonl").read_text() for name in ("ana", "ben")))
+    with pytest.raises(UserError, match=r"all\.jsonl:9: is a label of ben, and those before it are of ana; move each"):
+        run(tmp_path)
+
+
 def test_what_cannot_be_measured_is_one_line(tmp_path, labelled, pairs):
     with pytest.raises(UserError, match="has no labels; `notewriter app"):
         run(tmp_path)
