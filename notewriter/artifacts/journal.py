@@ -56,8 +56,7 @@ def finished(journal: Path, questions: Sequence[Question]) -> Iterator[dict[str,
     with open(journal, "rb") as file:
         start = 0
         for line in file:
-            # A partial last line was interrupted by a kill or a full disk.
-            if line.strip() and line.endswith(b"\n"):
+            if line.strip() and not jsonl.is_cut(line):
                 places[json.loads(line)["question_id"]] = start
             start += len(line)
         for question in questions:

@@ -59,13 +59,13 @@ def open_text(path: str | Path, newline: str | None = None) -> TextIO:
 def read(path: str | Path, *, journal: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line_number, record)` for every non-empty line of a JSON Lines file, which may be compressed (`.gz`).
 
-    In a journal a last line without a newline is ignored too: an interrupted write left it.
+    In a journal a last line that was cut is ignored too (`is_cut`).
 
     Raises:
         UserError: the file cannot be read, or a line is not a JSON object; names file and line.
     """
     for number, line in lines(path):
-        if line.strip() and not (journal and not line.endswith("\n")):
+        if line.strip() and not (journal and is_cut(line)):
             yield number, parse(line, f"{path}:{number}")
 
 
@@ -152,6 +152,19 @@ def parse(line: str, place: str) -> dict[str, Any]:
     return record
 
 
+def is_cut(line: str | bytes) -> bool:
+    """Whether an interrupted write left a line of a journal: without a newline, and no whole object.
+
+    An editor may leave out the newline after the last line.
+    """
+    if line[-1:] in ("\n", b"\n"):
+        return False
+    try:
+        return not isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return True
+
+
 def dumps(record: dict[str, Any]) -> str:
     """A record as one line, without the newline."""
     return json.dumps(record, ensure_ascii=False)
@@ -193,7 +206,7 @@ def write_text(path: str | Path, parts: Iterable[str]) -> None:
 class Journal:
     """An append-only JSON Lines file that survives a kill: every appended record is kept.
 
-    Opening it removes a partial last line, left by a kill or a full disk.
+    Opening it removes a last line that a kill or a full disk has cut, and adds a missing newline to a whole one.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -202,7 +215,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered, so that closing does not retry a write that a full disk has refused.
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - stays open with the journal
-            _drop_partial_line(self.path)
+            _mend_last_line(self.path)
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one line, unbuffered.
@@ -229,10 +242,14 @@ class Journal:
             self._file.close()
 
 
-def _drop_partial_line(path: Path) -> None:
+def _mend_last_line(path: Path) -> None:
     with open(path, "rb+") as file:
         # Nothing that is empty can be mapped.
         if file.seek(0, os.SEEK_END):
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 end = content.rfind(b"\n") + 1
-            file.truncate(end)
+                last = content[end:]
+            if is_cut(last):
+                file.truncate(end)
+            else:
+                file.write(b"\n")

@@ -103,6 +103,13 @@ def test_a_question_whose_line_a_kill_cut_is_asked_again(tmp_path):
     assert sorted(record["question_id"] for record in lines(journal)) == [question.id for question in QUESTIONS]
 
 
+def test_a_question_whose_line_only_lacks_its_newline_is_finished(tmp_path):
+    journal = tmp_path / "traces.jsonl"
+    journal.write_text('{"question_id": "q1"}\n{"question_id": "q0"}')
+    assert remaining(journal, QUESTIONS) == 4
+    assert [record["question_id"] for record in finished(journal, QUESTIONS)] == ["q0", "q1"]
+
+
 def test_an_empty_line_in_a_journal_is_skipped(tmp_path):
     journal = tmp_path / "traces.jsonl"
     journal.write_text('{"question_id": "q1"}\n\n \n{"question_id": "q0"}\n')

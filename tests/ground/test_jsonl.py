@@ -104,6 +104,16 @@ def test_a_last_line_that_a_kill_cut_is_removed(tmp_path, finished, length):
     assert [record["a"] for _, record in jsonl.read(path)] == [*range(finished), "next"]
 
 
+def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path):
+    """As an editor may leave it."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2}')
+    assert [record["a"] for _, record in jsonl.read(path, journal=True)] == [1, 2]
+    with jsonl.Journal(path) as journal:
+        journal.append({"a": 3})
+    assert [record["a"] for _, record in jsonl.read(path)] == [1, 2, 3]
+
+
 def test_a_whole_journal_is_left_as_it_is(tmp_path):
     path = tmp_path / "a.jsonl"
     jsonl.write(path, [{"a": 1}, {"a": 2}])
