@@ -188,7 +188,8 @@ class Batches(httpx2.AsyncBaseTransport):
         self._cache.execute("UPDATE batched SET batch = ? WHERE file = ?", (batch.id, file))
         start, shown = time.monotonic(), ""
         while True:
-            done = f"{batch.request_counts.completed + batch.request_counts.failed}" if batch.request_counts else "?"
+            # Some APIs count none, or in part.
+            done = sum(filter(None, [counts.completed, counts.failed])) if (counts := batch.request_counts) else "?"
             if (now := f"{escape_controls(str(batch.status))}, {done} of {len(keys)} requests done") != shown:
                 logger.info("batch %s: %s after %.0f s", batch.id, now, time.monotonic() - start)
                 shown = now

@@ -194,6 +194,13 @@ async def test_a_batch_without_failed_requests_may_have_an_empty_file_of_them(co
     assert api.sizes == [2]
 
 
+async def test_an_api_may_count_the_requests_of_a_batch_in_part(connect):
+    counted = {"id": "batch_0", "object": "batch", "created_at": 0, "status": "in_progress"}
+    counted["request_counts"] = {"total": 1}
+    with fake_batch_api(faults=[("GET /batches/", Answer(body=counted))]) as api:
+        assert all(reply.text for reply in await ask(connect(api), "hi"))
+
+
 async def test_requests_of_a_batch_whose_files_are_empty_are_sent_again(connect):
     def outcome(custom_id, body):
         return REPLY(custom_id, body) if len(api.batches) > 1 else None
