@@ -46,6 +46,12 @@ MAX_NAMED = 10
 BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")
 """Temporary errors of the API, by the beginning of their code."""
 
+ABSENT = ("missingtitle", "invalidtitle", "nosuchrevid", "pagecannotexist", "permissiondenied")
+"""Codes of pages and revisions that the wiki does not have, or has deleted."""
+
+UNKNOWN = 0
+"""The revision of a page whose record does not tell it."""
+
 
 @dataclass
 class PagesArguments:
@@ -87,14 +93,25 @@ async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> di
     """Add the pages that a file lacks; returns those that the wiki does not have, with the reasons.
 
     Until it has all that there are, the file ends in `.part`.
+
+    Raises:
+        UserError: the file has a page in another revision, or as `_ask`.
     """
     missing: dict[str, str] = {}
     part = output.with_name(f"{output.name}.part")
-    if output.exists() and not part.exists():
+    held = output if output.exists() and not part.exists() else part
+    records = jsonl.read(held, journal=True) if held.exists() else ()
+    there = {record.get("url"): record.get("revision", UNKNOWN) for _, record in records}
+    wanted = {_address(page): (page, revision) for page, revision in pages}
+    for address, (page, revision) in wanted.items():
+        if there.get(address, revision) not in (revision, UNKNOWN):
+            raise UserError(
+                f"{held}: has {escape_controls(page)} in another revision than these questions name; choose another "
+                "--output"
+            )
+    if held == output:
         output.rename(part)
     with jsonl.Journal(part) as file:
-        there = {record.get("url") for _, record in jsonl.read(part)}
-        wanted = {_address(page): (page, revision) for page, revision in pages}
         wiki = connect(arguments.api, TIMEOUT, place="api")
         try:
             for address, (page, revision) in tqdm(wanted.items(), desc="pages", unit=" pages"):
@@ -107,7 +124,8 @@ async def _download(pages: Pages, output: Path, arguments: PagesArguments) -> di
                 if isinstance(answer, str):
                     missing[page] = answer
                     continue
-                file.append({"id": answer["pageid"], "title": answer["title"], "url": address, "html": answer["text"]})
+                told = {"id": answer["pageid"], "title": answer["title"], "url": address, "revision": revision}
+                file.append({**told, "html": answer["text"]})
         finally:
             await wiki.close()
     if len(missing) < len(wanted):
@@ -145,7 +163,12 @@ async def _ask(wiki: "openai.AsyncOpenAI", arguments: PagesArguments, query: dic
             code, words = str(error.get("code", "")), " ".join(str(error.get("info", "")).split())[:200]
             if code.startswith(BUSY):
                 raise UnreadableReply(f"{code}: {words}")
-            return words or code
+            if code in ABSENT:
+                return words or code
+            raise UserError(
+                f"{arguments.api}: refuses the request ({code}: {escape_controls(words)}); correct what it names, and "
+                "run the same command again"
+            )
         page = reply.get("parse") if isinstance(reply, dict) else None
         kinds = {"pageid": int, "title": str, "text": str}
         if not isinstance(page, dict) or not all(isinstance(page.get(key), kind) for key, kind in kinds.items()):

@@ -77,6 +77,16 @@ def test_the_revision_that_the_questions_were_written_from_is_asked_for(tmp_path
     assert "As it was." in record["html"] and len(record["html"].split()) > 20_000
 
 
+def test_a_file_with_another_revision_of_a_page_is_not_taken_for_these_questions(tmp_path):
+    output = tmp_path / "pages.jsonl"
+    path = frames(tmp_path / "frames.jsonl", "https://en.wikipedia.org/wiki/Osk")
+    with json_service(wiki) as service:
+        fetch(service, "frames", path, output)
+        with pytest.raises(UserError, match=r"has Osk in another revision.*choose another --output"):
+            fetch(service, "fanoutqa", fanoutqa(tmp_path / "dev.json", Osk=12), output)
+    assert output.exists()
+
+
 def test_a_download_that_was_killed_is_not_taken_for_whole_and_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(wikipedia, "ATTEMPTS", 1)
     links = ["https://en.wikipedia.org/wiki/Osk", "https://en.wikipedia.org/wiki/Who%3F_What/Why_%26_how"]
@@ -129,6 +139,7 @@ def test_a_wiki_that_is_busy_is_asked_again_after_the_time_that_it_names(tmp_pat
         Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
         Answer(302, b"", {"Location": "https://elsewhere.org/"}),
         {"parse": {"title": "Osk"}},
+        {"error": {"code": "blocked", "info": "You have been blocked from editing."}},
     ],
 )
 def test_a_wiki_that_refuses_or_a_proxy_that_answers_ends_the_command_in_a_line(tmp_path, monkeypatch, answer):
