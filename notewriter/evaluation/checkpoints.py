@@ -11,7 +11,7 @@ from pathlib import Path
 from notewriter.artifacts import best_checkpoint
 from notewriter.artifacts.best_checkpoint import BEST_CHECKPOINT, BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Metrics
-from notewriter.evaluation.catalogue import HEADLINE
+from notewriter.evaluation.catalogue import HEADLINE, metric_named
 from notewriter.ground.errors import UserError
 from notewriter.ground.options import option
 from notewriter.models.checkpoint import STATE, checkpoints_of
@@ -62,7 +62,8 @@ def compare(
     """
     metric = _metric(list(metrics.values()), best_by)
     scored = [Scored(str(path), step, metrics[step].metrics[metric]) for step, path in paths.items()]
-    first = max(scored, key=lambda each: (each.score.mean, -each.step))
+    sign = -1 if metric_named(metric).better == "lower" else 1
+    first = max(scored, key=lambda each: (sign * each.score.mean, -each.step))
     best = BestCheckpoint(metric, first.checkpoint, first.step, first.score, scored)
     BEST_CHECKPOINT.write(output / BEST, best)
     return best

@@ -24,6 +24,7 @@ from notewriter.ground.event_loop import run_async
 from notewriter.ground.lazy import Lazy
 from notewriter.ground.options import kinds_in
 from notewriter.ground.records import Passage, Question, SearchPart
+from notewriter.ground.text import places_of
 from notewriter.models.roles import ModelArguments
 from notewriter.retrieval.chain import Chain, Part, parts_of
 from notewriter.rollouts.identity import open_run
@@ -69,7 +70,7 @@ class SearchRecord(TypedDict):
     seconds: float
     parts: list[SearchPart]
     gold: NotRequired[list[str]]
-    """For a question with supporting facts alone: the first passage found that holds each, or the fact itself."""
+    """What `_gold` returns; absent in lines of versions that took the supporting ids as they are."""
 
 
 def read_searches(path: Path) -> dict[tuple[str, str], SearchRecord]:
@@ -170,18 +171,31 @@ async def search_all(
                 seconds = round(time.perf_counter() - start, 6)
                 ids = [passage.id for passage in result.passages]
                 line = SearchRecord(
-                    chain=name, question_id=question.id, passages=ids, seconds=seconds, parts=result.parts
+                    chain=name,
+                    question_id=question.id,
+                    passages=ids,
+                    seconds=seconds,
+                    parts=result.parts,
+                    gold=_gold(question, result.passages),
                 )
-                if not question.supporting_ids:
-                    line["gold"] = _holding(question.supporting_facts, result.passages)
                 journal.append(dict(line))
     finally:
         await chain.close()
 
 
-def _holding(facts: Sequence[str], passages: Sequence[Passage]) -> list[str]:
-    """The ids of the first passages that hold each fact; a fact that none holds stands for its passage."""
-    ids = [next((passage.id for passage in passages if fact in passage.text), fact) for fact in facts]
+def _gold(question: Question, passages: Sequence[Passage]) -> list[str]:
+    """The ids of the supporting passages, told as in an evaluation (`evidence.supporting_recall`).
+
+    They are the first passages with each supporting id, or with it as title, or without ids those that hold each fact.
+    An id or fact that no passage has stands for its passage.
+    """
+
+    def is_meant(evidence: str, passage: Passage) -> bool:
+        names = (passage.id, passage.title)
+        return evidence in names if question.supporting_ids else bool(places_of([evidence], [passage.text]))
+
+    wanted = question.supporting_ids or question.supporting_facts
+    ids = [next((passage.id for passage in passages if is_meant(each, passage)), each) for each in wanted]
     return list(dict.fromkeys(ids))
 
 
@@ -198,7 +212,7 @@ def results_of(
     for name in chains:
         of_chain = [searches[name, question.id] for question in questions]
         rows = [
-            measures(search["passages"], question.supporting_ids or search.get("gold", ()), depths)
+            measures(search["passages"], search.get("gold", question.supporting_ids), depths)
             for search, question in zip(of_chain, questions, strict=True)
         ]
         scores = {measure: [row[measure] for row in rows] for measure in rows[0]}

@@ -168,7 +168,8 @@ def _values(
     # Three decimals of a share are one of its percentage.
     scale, places = (100, metric.decimals - 2) if metric.share else (1, metric.decimals)
     if name in TOGETHER:
-        value = TOGETHER[name](runs) if runs else None
+        # It is of all questions, and a row of a curve is of some.
+        value = TOGETHER[name](runs) if runs and wanted is all_questions else None
         return (blank if value is None else f"{value:,.{places}f}"), published
     if not (found := score(name, runs, wanted)):
         return blank, published

@@ -92,10 +92,11 @@ def hard_negative(question: Question, passages: Sequence[Passage], words: int | 
     note, so that the form does not tell the two apart. Like that note, it is filled up to `words` with first sentences,
     but with those without a fact.
     """
-    facts = facts_among(question, passages)
+    facts = ["".join(fact.split()) for fact in facts_among(question, passages)]
 
     def holds_fact(sentence: str) -> bool:
-        return any(fact in sentence or sentence in fact for fact in facts)
+        bare = "".join(sentence.split())
+        return any(fact in bare or bare in fact for fact in facts)
 
     wrong = [each for each in _by_overlap(question, passages) if not holds_fact(each)]
     taken = wrong[number * len(facts) : (number + 1) * len(facts)]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from tiny_world import tiny_world, write_config
 from notewriter.artifacts.best_checkpoint import BestCheckpoint, Scored
 from notewriter.artifacts.metrics import Interval, read_metrics
 from notewriter.evaluation import checkpoints, evaluate
+from notewriter.evaluation.catalogue import METRICS
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.models import servers
@@ -116,6 +118,12 @@ def test_a_second_run_serves_only_new_checkpoints(run, served, training_run):
     assert served == [("checkpoint-10", 1)]
     best = json.loads((folder / "best_checkpoint.json").read_text())
     assert (best["metric"], best["step"], len(best["checkpoints"])) == ("em", 4, 3)
+
+
+def test_the_best_by_a_score_of_which_less_is_better_has_the_lowest(run, served, monkeypatch):
+    monkeypatch.setitem(METRICS, "em", replace(METRICS["em"], better="lower"))
+    best = json.loads((run(best_by="em") / "best_checkpoint.json").read_text())
+    assert (best["metric"], best["step"]) == ("em", 2)
 
 
 def test_curves_show_score_loss_and_margin_against_steps(run, served):

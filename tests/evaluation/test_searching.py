@@ -138,15 +138,29 @@ def test_questions_without_supporting_passages_are_refused(run, world, tmp_path)
         run(path=str(tmp_path / "questions.jsonl"), chains=chains(world))
 
 
-def test_supporting_facts_alone_say_which_passages_are_needed(run, world, tmp_path):
-    """As in an evaluation: a passage is needed that holds a fact, and a fact that none holds was not found."""
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda question, titles: {"supporting_ids": []},
+        lambda question, titles: {
+            "supporting_ids": [],
+            "supporting_facts": [fact.replace(" ", "  ") for fact in question["supporting_facts"]],
+        },
+        lambda question, titles: {"supporting_ids": [titles[id] for id in question["supporting_ids"]]},
+    ],
+    ids=["facts alone", "facts with other white space", "titles"],
+)
+def test_facts_and_titles_say_which_passages_are_needed_as_in_an_evaluation(run, world, tmp_path, named):
+    """A passage is needed that holds a fact, and a fact that none holds was not found."""
     questions = [json.loads(line) for line in Path(world["path"]).read_text().splitlines()]
+    corpus = map(json.loads, Path(world["path"]).with_name("corpus.jsonl").read_text().splitlines())
+    titles = {passage["id"]: passage["title"] for passage in corpus}
     by_ids = run(chains={"bm25": {"index": world["index"]}}, depths=[3])
     of_ids = json.loads((by_ids / "retrieval.json").read_text())["chains"]["bm25"]["measures"]["recall@3"]
-    path = tmp_path / "facts.jsonl"
-    path.write_text("".join(json.dumps(each | {"supporting_ids": []}) + "\n" for each in questions))
+    path = tmp_path / "named.jsonl"
+    path.write_text("".join(json.dumps(each | named(each, titles)) + "\n" for each in questions))
     folder = run(
-        path=str(path), chains={"bm25": {"index": world["index"]}}, depths=[3], output_dir=str(tmp_path / "by facts")
+        path=str(path), chains={"bm25": {"index": world["index"]}}, depths=[3], output_dir=str(tmp_path / "named")
     )
-    of_facts = json.loads((folder / "retrieval.json").read_text())["chains"]["bm25"]["measures"]["recall@3"]
-    assert of_facts["mean"] == of_ids["mean"] > 0
+    of_names = json.loads((folder / "retrieval.json").read_text())["chains"]["bm25"]["measures"]["recall@3"]
+    assert of_names["mean"] == of_ids["mean"] > 0

@@ -490,6 +490,12 @@ def test_a_curve_has_a_row_for_each_number_of_gold_documents(write, run, tmp_pat
     assert "4 gold documents (n = 1)" in four and "0.0 [0.0, 0.0]" in four and "3.00 [3.00, 3.00]" in four
 
 
+def test_a_value_of_all_questions_is_in_no_row_of_a_curve(write, run):
+    path = write([{"method": "direct", "model": "Other"}], metrics=["acc", "minutes"], by="gold_documents")
+    rows = [line.strip("| ").split() for line in run(path).splitlines() if line.startswith("| direct")]
+    assert rows and {row[-1] for row in rows} == {"–"}
+
+
 def test_minutes_are_those_of_all_model_calls(write, run, tmp_path):
     path = write([{"method": "direct", "model": "Other"}], metrics=["minutes"])
     run(path)

@@ -65,6 +65,8 @@ def test_a_hard_negative_has_as_many_sentences_as_facts_are_at_hand_and_none_of_
     ]
     assert hard_negative(QUESTION, PASSAGES, None) == "\n".join(lines)
     assert hard_negative(QUESTION, PASSAGES, 8) == f"{lines[0]}\nPolish-Russian"
+    # A fact is one whatever its white space.
+    assert hard_negative(QUESTION, PASSAGES, None, number=1) == "He has a son."
     # Up to its words it goes on with first sentences that hold no fact.
     one = replace(QUESTION, supporting_facts=("In 1995 he graduated in Łódź.",))
     assert hard_negative(one, PASSAGES, None) == lines[1]
