@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from notewriter.artifacts.traces import Trace
 from notewriter.evaluation.metrics.metric import Metric
-from notewriter.ground.records import Message, Question
+from notewriter.ground.records import Message, Passage, Question
 from notewriter.ground.text import page_title
 
 METRICS = (Metric("supporting_recall", "Gold passages retrieved", "Share of the passages needed for the answer."),)
@@ -39,6 +39,16 @@ def supporting_recall(trace: Trace, question: Question) -> dict[str, float]:
     elif all(step.facts is not None for step in retrievals) and (golds := question.supporting_facts):
         found = len({fact for step in retrievals for fact in step.facts or ()})
     return {"supporting_recall": found / len(golds)} if golds else {}
+
+
+def has_name(passage: Passage, gold: str) -> bool:
+    """Whether a passage is a supporting one: by its id, or by title where the benchmark's file has no text for it."""
+    return gold in (passage.id, passage.title)
+
+
+def reciprocal_rank(gold: str, passages: Sequence[Passage]) -> float:
+    """One divided by the rank of a supporting passage, from 1 on; 0 where it is not among them."""
+    return next((1 / rank for rank, passage in enumerate(passages, start=1) if has_name(passage, gold)), 0.0)
 
 
 def _pages(question: Question) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from notewriter.artifacts.run_folder import CONFIG, read_config
+from notewriter.evaluation.evidence import reciprocal_rank
 from notewriter.evaluation.metrics.metric import Metric
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
@@ -72,8 +73,7 @@ def reciprocal_rank_of_missing(question: Question, seen: Collection[str], furthe
 
     One that is not among them counts 0; None if none is missing.
     """
-    ids = [passage.id for passage in further]
-    ranks = [1 / (ids.index(passage) + 1) if passage in ids else 0.0 for passage in missing(question, seen)]
+    ranks = [reciprocal_rank(gold, further) for gold in missing(question, seen)]
     return fmean(ranks) if ranks else None
 
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from notewriter.artifacts.retrieval import NAME, RETRIEVAL, ChainResult, PartSeconds, RetrievalResults
 from notewriter.datasets.questions import QuestionArguments, load_selected
 from notewriter.evaluation.evaluating import EvaluateArguments
+from notewriter.evaluation.evidence import has_name
 from notewriter.evaluation.statistics import bootstrap_interval
 from notewriter.ground import jsonl, typed
 from notewriter.ground.errors import UserError
@@ -191,8 +192,8 @@ def _gold(question: Question, passages: Sequence[Passage]) -> list[str]:
     """
 
     def is_meant(evidence: str, passage: Passage) -> bool:
-        names = (passage.id, passage.title)
-        return evidence in names if question.supporting_ids else bool(places_of([evidence], [passage.text]))
+        by_name = bool(question.supporting_ids)
+        return has_name(passage, evidence) if by_name else bool(places_of([evidence], [passage.text]))
 
     wanted = question.supporting_ids or question.supporting_facts
     ids = [next((passage.id for passage in passages if is_meant(each, passage)), each) for each in wanted]

@@ -4,6 +4,7 @@ Beside them stand notes that no model wrote (`controls`).
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from notewriter.evaluation.controls import SENTENCES, control_notes
 from notewriter.evaluation.notes import FACTS, note_scores
 from notewriter.ground.config import parse
 from notewriter.ground.digests import drawn
+from notewriter.ground.errors import UserError
 from notewriter.ground.options import option
 from notewriter.pages.tables import aligned
 from notewriter.results.compare import Comparison, compare
@@ -93,6 +95,14 @@ def _line(text: str) -> str:
     return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
 
 
+def _seeds(folders: Sequence[str]) -> list[Run]:
+    """The runs of a side, which are one configuration under several seeds."""
+    for number, folder in enumerate(folders):
+        if Path(folder).resolve() in {Path(other).resolve() for other in folders[:number]}:
+            raise UserError(f"{folder}: given twice, which would count as two seeds; give each run once")
+    return [Run(Path(folder)) for folder in folders]
+
+
 def main(argv: list[str]) -> None:
     """Print the comparison as a table."""
     (arguments,) = parse(
@@ -101,7 +111,7 @@ def main(argv: list[str]) -> None:
         prog="notewriter compare",
         description="Compare runs question by question: means, and the difference with its 95% interval and p-value.",
     )
-    before, after = ([Run(Path(folder)) for folder in side] for side in (arguments.before, arguments.after))
+    before, after = map(_seeds, (arguments.before, arguments.after))
     comparison = compare(before, after)
     other = beside(after)
     sys.stdout.write(format_table(comparison, other) + "\n")

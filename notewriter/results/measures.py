@@ -132,7 +132,7 @@ class Score(NamedTuple):
 
     Attributes:
         interval: the mean over runs and questions, with its interval over the questions that all runs have.
-        runs: the mean of each run.
+        runs: the mean of each run over the same questions.
     """
 
     interval: Interval
@@ -149,7 +149,9 @@ def score(name: str, runs: Iterable[Run], wanted: Wanted = all_questions) -> Sco
     values = [by_question(name, run, wanted) for run in runs]
     if not (means := over_seeds(values)):
         return None
-    return Score(bootstrap_interval(list(means.values())), [statistics.fmean(each.values()) for each in values])
+    return Score(
+        bootstrap_interval(list(means.values())), [statistics.fmean(each[id] for id in means) for each in values]
+    )
 
 
 def measured(runs: Sequence[Run]) -> list[str]:

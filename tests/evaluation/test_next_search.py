@@ -58,6 +58,11 @@ def test_a_missing_passage_counts_by_its_reciprocal_rank(seen, further, rank):
     assert (missing(QUESTION, seen) == []) == (rank is None)
 
 
+def test_a_missing_passage_may_be_named_by_its_title():
+    further = [Passage("1", "x", "text"), Passage("2", "p2", "text")]
+    assert reciprocal_rank_of_missing(QUESTION, ("p1",), further) == 1 / 2
+
+
 def test_an_answer_is_found_in_the_title_or_the_text_as_whole_words():
     def found(answer, *texts, golds=()):
         question = Question("q", "Where?", (answer, "alias"), supporting_ids=golds)

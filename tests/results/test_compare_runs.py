@@ -1,7 +1,10 @@
 """Notes before and after training side by side, with the best note that no model wrote."""
 
+import pytest
+
 from notewriter.artifacts.predictions import read_predictions
 from notewriter.ground.digests import drawn
+from notewriter.ground.errors import UserError
 from notewriter.results.compare_runs import examples, main
 from notewriter.results.runs import Run
 
@@ -22,6 +25,12 @@ def test_notes_of_both_runs_and_the_best_control_stand_below_their_question(note
         assert trained[1:] == [f"{after[id].scores['note_fact_recall']:.2f}", " ".join(after[id].note.split())]
         assert control[0] in {"lead", "first", "overlap", "random"}
         assert len(control[2].split()) <= len(after[id].note.split())
+
+
+def test_a_run_is_not_two_seeds_of_its_side(write_run, tmp_path):
+    run = str(write_run(tmp_path / "run", {"a": 1.0}))
+    with pytest.raises(UserError, match="given twice, which would count as two seeds"):
+        main(["--before", run, f"{run}/../run", "--after", run])
 
 
 def test_runs_without_notes_have_no_examples(write_run, tmp_path):

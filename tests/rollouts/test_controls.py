@@ -108,7 +108,7 @@ def test_gold_takes_the_facts_that_lie_among_the_passages_whatever_their_white_s
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_has_as_many_words_as_are_asked_for_and_as_it_finds(name, monkeypatch):
     monkeypatch.setattr(encoders, "load", lambda encoder, device: WordEncoder())
-    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "hard_negative": 33, "empty": 0}.get(name, WORDS_THERE)
+    found = {"first": len(DIRECTOR.text.split()), "gold": 15, "hard_negative": 24, "empty": 0}.get(name, WORDS_THERE)
     # Without a budget it does not go on with first sentences.
     alone = 20 if name == "hard_negative" else found
     write = CONTROLS[name].write

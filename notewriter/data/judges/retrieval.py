@@ -3,6 +3,7 @@
 import asyncio
 
 from notewriter.data.judges.case import Case, Verdict, by_score, judge
+from notewriter.evaluation.evidence import reciprocal_rank
 
 
 @judge("query")
@@ -16,7 +17,7 @@ async def retrieval(case: Case) -> Verdict:
         if query is None:
             scores.append(None)
             continue
-        ids = [passage.id for passage in await case.search(query, 10)]
-        ranks = [1 / (ids.index(id) + 1) if id in ids else 0.0 for id in case.question.supporting_ids]
+        passages = await case.search(query, 10)
+        ranks = [reciprocal_rank(gold, passages) for gold in case.question.supporting_ids]
         scores.append(sum(ranks) / len(ranks) if ranks else 0.0)
     return by_score(case, scores)
