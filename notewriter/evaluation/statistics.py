@@ -22,6 +22,9 @@ FLOOR = 1 / (PERMUTATIONS + 1)
 BLOCK = 2**21
 """Indices drawn at once (16 MB)."""
 
+DIGITS = 12
+"""Decimals of means; beyond them lie the errors of sums, which are no differences."""
+
 TAIL = (1 - 0.95) / 2
 """The share of resampled values beyond each bound of a 95% interval; its last digits are part of written intervals."""
 
@@ -115,14 +118,14 @@ def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTAT
     block = max(1, BLOCK // columns)
     means = np.concatenate(
         [_crossed(table, generator, min(block, resamples - start)) for start in range(0, resamples, block)]
-    )
+    ).round(DIGITS)
     other_side = min((means <= 0).sum(), (means >= 0).sum())
     low, high = np.quantile(means, [0.025, 0.975])
-    interval = Interval(float(table.mean()), float(low), float(high))
+    interval = Interval(round(float(table.mean()), DIGITS), float(low), float(high))
     p_value = min(1.0, 2 * float(other_side + 1) / (resamples + 1))
     if rows == 1:
         return TwoWay(interval, p_value, None, None)
-    of_seeds = table.mean(axis=1)
+    of_seeds = table.mean(axis=1).round(DIGITS)
     error = standard_deviation(of_seeds.tolist()) / math.sqrt(rows)
     reach = float(t.ppf(0.975, rows - 1)) * error
     # Seeds that agree to the last digit leave no doubt.

@@ -157,6 +157,13 @@ def test_the_order_of_questions_does_not_matter_to_seeds_and_questions_together(
     assert two_way(table.tolist()) == two_way(table[:, ::-1].tolist())
 
 
+def test_differences_of_seeds_that_add_up_to_nothing_are_none():
+    """0.1 + 0.2 - 0.3 is not 0 in floating-point numbers."""
+    found = two_way([[0.1, 0.2, -0.3], [0.1, 0.2, -0.3]])
+    assert (found.interval.mean, found.seeds_p_value) == (0, 1)
+    assert found.seeds == Interval(0, 0, 0)
+
+
 def test_a_difference_in_every_seed_and_question_is_at_the_floor():
     found = two_way([[0.5, 0.6], [0.4, 0.7]])
     assert found.p_value == pytest.approx(2 * FLOOR) and found.interval.low > 0
