@@ -27,9 +27,10 @@ class Distinct(OpenStep):
 
     async def apply(self, query: str, passages: list[Passage], top_k: int) -> list[Passage]:
         """The first passage of each text or title."""
-        first: dict[str, Passage] = {}
+        first: dict[str | Passage, Passage] = {}
         for passage in passages:
-            first.setdefault(" ".join(getattr(passage, self._field).casefold().split()), passage)
+            # Passages without a title, or hits without a snippet, do not repeat each other.
+            first.setdefault(" ".join(getattr(passage, self._field).casefold().split()) or passage, passage)
         return list(first.values())
 
 
