@@ -183,6 +183,14 @@ def page_title(page: str) -> str:
     return page[:1].upper() + page[1:]
 
 
+def unquoted(title: str) -> str:
+    """A title without the quotation marks around it, as on the first line of FlashRAG's `contents`; its own ones stay.
+
+    `""Heroes" (album)"` is `"Heroes" (album)`.
+    """
+    return title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
+
+
 def sentences_in(text: str) -> list[str]:
     """The sentences of a text; a line break ends one, the full stop of an initial or abbreviation does not."""
     text = text.strip()

@@ -11,6 +11,7 @@ from notewriter.corpora import reading
 from notewriter.corpora.source import Document, Record, Source
 from notewriter.datasets.reading import get
 from notewriter.ground.releases import File, Release
+from notewriter.ground.text import unquoted
 
 
 def _records(name: str, path: Path) -> Iterator[Record]:
@@ -30,9 +31,7 @@ def _parse(place: str, line: str) -> list[Document]:
     if "contents" not in record and "text" in record:
         return [Document(id, get(record, "title", str, place), get(record, "text", str, place))]
     title, _, text = get(record, "contents", str, place).partition("\n")
-    if len(title) > 1 and title[0] == title[-1] == '"':
-        title = title[1:-1]
-    return [Document(id, title, text.strip())]
+    return [Document(id, unquoted(title), text.strip())]
 
 
 SOURCE = Source(

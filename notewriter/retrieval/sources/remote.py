@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from notewriter.ground.errors import UserError
 from notewriter.ground.event_loop import run_async
 from notewriter.ground.records import Passage
-from notewriter.ground.text import without_surrogates
+from notewriter.ground.text import unquoted, without_surrogates
 from notewriter.ground.typed import misfit
 from notewriter.retrieval.protocol import OpenSource, Scope, Source
 from notewriter.retrieval.sources.batching import Batching
@@ -176,7 +176,7 @@ def _passage(document: object) -> Passage:
     contents = document.get("contents")
     if isinstance(contents, str) and not (isinstance(title, str) and isinstance(text, str)):
         head, line_break, rest = contents.partition("\n")
-        bare = head.strip().strip('"')
+        bare = unquoted(head.strip())
         if line_break and len(head.encode("utf-8", "replace")) <= LONGEST_TITLE and title in (None, "", head, bare):
             title, text = bare, rest
         else:

@@ -65,6 +65,13 @@ def test_a_document_keeps_the_id_of_pyserinis_and_of_beirs_corpora(key):
     assert read_reply({"result": [documents]}, 1) == [[Passage("MED-10", "River", "It flows.")]]
 
 
+def test_a_title_keeps_its_own_quotation_marks():
+    titles = ['"Heroes" (album)', 'The song "Changes"', '"Low"']
+    documents = [{"id": "1", "contents": f'"{title}"\nIt plays.'} for title in titles]
+    (found,) = read_reply({"result": [documents]}, 1)
+    assert [each.title for each in found] == titles
+
+
 def test_a_search_is_restricted_in_the_client_where_the_server_cannot():
     documents = [{"id": str(number), "contents": f'"Page {number}"\ntext'} for number in range(200)]
     with json_service(searchr1(documents)) as service:
