@@ -124,6 +124,11 @@ def _beside(path: str, questions: Sequence[Question], held: Sequence[Question]) 
 
 
 def _places(path: str, questions: Sequence[Question]) -> dict[str, str]:
-    """The line or row of each question by its id."""
-    rows = [place.removeprefix(path).lstrip(": ") for place, _ in reading.records(Path(path))]
-    return dict(zip((question.id for question in questions), rows, strict=True))
+    """The line or row of each question by its id, or the id where the records are others, such as IIRC's articles."""
+    ids, file = [question.id for question in questions], Path(path)
+    try:
+        rows = [place.removeprefix(str(file)).lstrip(": ") for place, _ in reading.records(file)]
+    except UserError:
+        # One object has all questions, as in TriviaQA's own files.
+        rows = []
+    return dict(zip(ids, rows if len(rows) == len(ids) else [f"question {id}" for id in ids], strict=True))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from benchmark_files import write_list
 
 from notewriter.datasets import load_questions
 from notewriter.datasets.split import main
@@ -65,6 +66,25 @@ def test_each_line_of_the_check_counts_what_is_right_and_numbers_what_is_not(cor
         "     4 of 5 have an answer that the corpus holds; not those on line 4",
         "     4 of 5 are asked once; asked before are those on line 5",
     ]
+
+
+def test_a_question_without_a_line_of_its_own_is_named_by_its_id(corpus, capsys):
+    """IIRC's records are articles."""
+    questions = [
+        {
+            "qid": id,
+            "question": f"Is it {id}?",
+            "answer": {"type": "binary", "answer_value": "yes"},
+            "context": [{"text": fact, "passage": "hose"}],
+        }
+        for id, fact in (("i1", "It is red."), ("i2", "Nobody wrote this."))
+    ]
+    path = write_list(corpus.parent / "dev.json", {"title": "Hose", "questions": questions})
+    folder = corpus.parent / "parts"
+    options = ("--path", str(path), "--corpus", str(corpus), "--output_dir", str(folder), "--dev", "1")
+    main(["--dataset", "iirc", *options])
+    assert "1 of 2 evidence sentences are in the corpus; not those on question i2\n" in capsys.readouterr().out
+    assert len(load_questions("jsonl", folder / "dev.jsonl")) == 1
 
 
 def test_evidence_with_other_spaces_and_marks_is_taken_as_the_corpus_has_it(corpus, capsys):
