@@ -111,12 +111,13 @@ def main(argv: list[str]) -> None:
 def _beside(path: str, questions: Sequence[Question], held: Sequence[Question]) -> list[Question]:
     """The questions of another file that neither are among these nor share evidence with those that are held out."""
     asked = {own_evidence.as_asked(each) for each in questions}
-    known = {fact for each in held for fact in each.supporting_facts}
+    # The passages of a question with facts have other sentences to ask about.
+    known = {one for each in held for one in each.supporting_facts or each.supporting_ids}
     taken = {each.id for each in questions}
     further = [
         each
         for each in load_questions("jsonl", path)
-        if own_evidence.as_asked(each) not in asked and known.isdisjoint(each.supporting_facts)
+        if own_evidence.as_asked(each) not in asked and known.isdisjoint(each.supporting_facts + each.supporting_ids)
     ]
     if twice := [each.id for each in further if each.id in taken]:
         raise UserError(f"{path}: question {twice[0]} has the id of another one in --path; rename it")

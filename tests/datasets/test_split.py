@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from benchmark_files import own_question, write_lines
 
 from notewriter.datasets import load_questions
 from notewriter.datasets.split import main
@@ -70,6 +71,20 @@ def test_questions_beside_are_learnt_from_unless_they_are_asked_or_their_evidenc
     write("made.jsonl", ("q0", "Which is new?", "h"))
     with pytest.raises(UserError, match=r"made\.jsonl: question q0 has the id of another one"):
         split(own, tmp_path / "parts", "--dev", "1", "--beside", str(made))
+
+
+def test_the_passages_of_held_out_questions_without_facts_are_learnt_from_by_none_beside(tmp_path):
+    names = [("q0", "Who is 0?", "p0"), ("q1", "Who is 1?", "p1")]
+    lines = [own_question(id=id, question=text, supporting_ids=[passage]) for id, text, passage in names]
+    own = write_lines(tmp_path / "own.jsonl", *lines)
+    (held,) = split(own, tmp_path / "parts", "--dev", "1")["dev"]
+    made = write_lines(
+        tmp_path / "made.jsonl",
+        own_question(id="m1", question="What of it?", supporting_ids=["p2", *held.supporting_ids]),
+        own_question(id="m2", question="Which is new?", supporting_ids=["p2"]),
+    )
+    parts = split(own, tmp_path / "parts", "--dev", "1", "--beside", str(made))
+    assert [each.id for each in parts["train"]][1:] == ["m2"]
 
 
 def test_more_questions_than_there_are_is_an_error(questions, tmp_path):
