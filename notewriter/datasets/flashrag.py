@@ -30,7 +30,7 @@ def is_flashrag(path: Path) -> bool:
 def _question(record: dict[str, Any], place: str) -> Question:
     """Numbers, strings and truth values of the metadata are kept, whole contexts are not."""
     question = reading.get(record, "question", str, place).strip()
-    answers = reading.distinct(reading.strings(record, KEY, place))
+    answers = reading.distinct(filter(str.strip, reading.strings(record, KEY, place)))
     if not answers:
         raise UserError(f"{place}: {KEY!r} is empty; use a split with answers")
     metadata = reading.get(record, "metadata", dict, place) if record.get("metadata") is not None else {}

@@ -83,6 +83,7 @@ def test_what_is_wrong_with_a_file_of_flashrag_is_named(tmp_path):
     for record, problem in (
         ({"id": "a", "golden_answers": ["Ana"]}, "has no 'question'"),
         ({"id": "a", "question": "who", "golden_answers": []}, "'golden_answers' is empty"),
+        ({"id": "a", "question": "who", "golden_answers": ["", " "]}, "'golden_answers' is empty"),
         ({"id": "a", "question": "who", "golden_answers": [3]}, "must be str, not 3"),
         ({"id": "a", "question": "who", "golden_answers": ["Ana"], "metadata": 3}, "'metadata' is a int"),
     ):

@@ -17,6 +17,13 @@ def test_own_questions_carry_what_the_file_says_and_nothing_where_it_is_silent(t
     ]
 
 
+@pytest.mark.parametrize("key", ["answers", "golden_answers"])
+def test_a_blank_is_no_gold_answer(tmp_path, key):
+    """A reader that says nothing would be right by it."""
+    path = write_lines(tmp_path / "q.jsonl", {"id": "q1", "question": "Who?", key: ["", "Ana", " "]})
+    assert load_questions("jsonl", path)[0].answers == ("Ana",)
+
+
 def test_own_corpus_is_read_line_by_line(tmp_path):
     path = write_lines(tmp_path / "c.jsonl", {"id": "p1", "title": "Ana", "text": "Ana is."}, {"id": "p2"})
     passages = load_corpus("jsonl", path)
