@@ -108,7 +108,8 @@ class PipelineRun:
     def argv(self) -> list[str]:
         """The words of the command, without `serve`; the options of a command of ours are spelled one way."""
         words = shlex.split(self.command)
-        return spelled(words) if words[:1] == ["notewriter"] else words
+        argv: list[str] = at_home(spelled(words) if words[:1] == ["notewriter"] else words)
+        return argv
 
     def command_line(self) -> list[str]:
         """The command that stands by itself, with a server of its own if it asks one."""
@@ -287,7 +288,7 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> PipelineRun
     needs = {key: _number(value) for key, value in files.filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")
     command = shlex.join(files.words(entry.pop("command"), variables, f"{place}: command"))
-    others = {key: files.filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
+    others = {key: at_home(files.filled_in(value, variables, f"{place}: {key}")) for key, value in entry.items()}
     # A variable may leave a run without a server.
     return PipelineRun(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
 

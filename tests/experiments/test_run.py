@@ -57,6 +57,15 @@ def test_folders_in_the_home_folder_may_be_named_as_in_a_shell(read, monkeypatch
     assert pipeline.runs[1].argv()[2:] == ["/home/mira/a b", "--output_dir", "/home/mira/runs/pairs"]
 
 
+def test_a_run_may_name_the_home_folder_as_in_a_shell(read, monkeypatch):
+    """Its result is looked for there, and so is what a job has left."""
+    monkeypatch.setenv("HOME", "/home/mira")
+    entry = {"title": "t", "command": "notewriter evaluate --limit 5 --output-dir=~/e", "serve": "~/m"}
+    (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [entry]})).runs
+    assert run.results() == [Path("/home/mira/e/metrics.json")]
+    assert run.command_line()[4:] == ["--output_dir", "/home/mira/e", "--serve", "/home/mira/m"]
+
+
 def test_a_variable_can_have_another_value(read):
     assert read(RUNS, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
 
