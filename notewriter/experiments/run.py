@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval, MinLen
 
-from notewriter.artifacts import statistics
+from notewriter.artifacts import best_checkpoint, retrieval, statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.experiments import files
 from notewriter.experiments.compared import Compared
@@ -52,6 +52,9 @@ RESULTS = {
     "merge": ("--output_dir", "config.json"),
 }
 """Command of notewriter -> the option with its output folder, and the last file that it writes there."""
+
+RESULTS_OF_EVALUATE = {"chains": retrieval.NAME, "checkpoints": best_checkpoint.NAME}
+"""Option of evaluate -> the last file that it writes with it, in place of that in `RESULTS`."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +160,13 @@ def _result_of(argv: Sequence[str]) -> str | None:
     option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
     if program != "notewriter" or not option:
         return None
-    place = next((value for before, value in itertools.pairwise(argv) if before == option), None)
-    if place is None:
-        # An earlier run may have yet to make the file.
-        with contextlib.suppress(UserError):
-            place = at_home(given(argv).get(option.removeprefix("--")))
-    if "--checkpoints" in argv:
-        name = "best_checkpoint.json"
+    settings = given(without_options(argv, {"--config"}))
+    # An earlier run may have yet to make the file.
+    with contextlib.suppress(UserError):
+        settings = given(argv)
+    if command == "evaluate":
+        name = next((file for each, file in RESULTS_OF_EVALUATE.items() if settings.get(each)), name)
+    place: str | None = at_home(settings.get(option.removeprefix("--")))
     return place and f"{place}/{name}".rstrip("/")
 
 
