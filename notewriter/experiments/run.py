@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval, MinLen
 
-from notewriter.artifacts import statistics
+from notewriter.artifacts import best_checkpoint, retrieval, statistics
 from notewriter.artifacts.training_record import TRAINING_RECORD
 from notewriter.experiments import files
 from notewriter.experiments.compared import Compared
@@ -52,6 +52,9 @@ RESULTS = {
     "merge": ("--output_dir", "config.json"),
 }
 """Command of notewriter -> the option with its output folder, and the last file that it writes there."""
+
+RESULTS_OF_EVALUATE = {"chains": retrieval.NAME, "checkpoints": best_checkpoint.NAME}
+"""Option of evaluate -> the last file that it writes with it, in place of that in `RESULTS`."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ class PipelineRun:
     def argv(self) -> list[str]:
         """The words of the command, without `serve`; the options of a command of ours are spelled one way."""
         words = shlex.split(self.command)
-        return spelled(words) if words[:1] == ["notewriter"] else words
+        argv: list[str] = at_home(spelled(words) if words[:1] == ["notewriter"] else words)
+        return argv
 
     def command_line(self) -> list[str]:
         """The command that stands by itself, with a server of its own if it asks one."""
@@ -156,13 +160,13 @@ def _result_of(argv: Sequence[str]) -> str | None:
     option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
     if program != "notewriter" or not option:
         return None
-    place = next((value for before, value in itertools.pairwise(argv) if before == option), None)
-    if place is None:
-        # An earlier run may have yet to make the file.
-        with contextlib.suppress(UserError):
-            place = at_home(given(argv).get(option.removeprefix("--")))
-    if "--checkpoints" in argv:
-        name = "best_checkpoint.json"
+    settings = given(without_options(argv, {"--config"}))
+    # An earlier run may have yet to make the file.
+    with contextlib.suppress(UserError):
+        settings = given(argv)
+    if command == "evaluate":
+        name = next((file for each, file in RESULTS_OF_EVALUATE.items() if settings.get(each)), name)
+    place: str | None = at_home(settings.get(option.removeprefix("--")))
     return place and f"{place}/{name}".rstrip("/")
 
 
@@ -287,7 +291,7 @@ def _run(entry: dict[str, Any], variables: Variables, place: str) -> PipelineRun
     needs = {key: _number(value) for key, value in files.filled_in(needs, variables, f"{place}: needs").items()}
     check_mapping(needs, Needs, f"{place}: needs")
     command = shlex.join(files.words(entry.pop("command"), variables, f"{place}: command"))
-    others = {key: files.filled_in(value, variables, f"{place}: {key}") for key, value in entry.items()}
+    others = {key: at_home(files.filled_in(value, variables, f"{place}: {key}")) for key, value in entry.items()}
     # A variable may leave a run without a server.
     return PipelineRun(command=command, needs=Needs(**needs), **others | {"serve": others.get("serve") or None})
 

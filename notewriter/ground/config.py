@@ -66,7 +66,10 @@ def parse(arguments: type | Sequence[type], argv: Sequence[str], **told: Unpack[
         raise UserError("--config: the file is missing; write --config FILE")
     if "--config" in argv:
         config = _read_config(recipes.find(argv[argv.index("--config") + 1]), _hints_of(kinds), parser)
-        os.environ.update({name: at_home(str(value)) for name, value in config.pop("env", {}).items()})
+        if variables := config.pop("env", {}):
+            os.environ.update({name: at_home(str(value)) for name, value in variables.items()})
+            # They may be the defaults of options.
+            parser = parser_of(kinds, **told)
         for action in (action for action in parser._actions if action.dest in config):
             action.default, action.required = config[action.dest], False
     options = [part.split("=", 1)[0] for part in argv if part.startswith("--") and " " not in part]

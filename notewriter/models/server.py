@@ -75,6 +75,7 @@ class Server:
         self.base_url = f"http://{name}:{port}/v1"
         here = LOOPBACK if host == ALL_ADDRESSES and not place.nodes else name
         self._health = f"http://{here}:{port}/health"
+        self._port = port
         self._log = log
         self._place = place
         self._ready_timeout = ready_timeout
@@ -110,7 +111,7 @@ class Server:
         """Wait until the server answers, is stopped, or is given up.
 
         Raises:
-            UserError: it died (quotes the error in its log), or is not ready in time.
+            UserError: it died (quotes the error in its log), is not ready in time, or another one answers in its place.
         """
         began = logged = time.monotonic()
         while (now := time.monotonic()) - began < self._ready_timeout:
@@ -124,12 +125,32 @@ class Server:
             # Past any proxy in the environment.
             with contextlib.suppress(httpx2.HTTPError):
                 if httpx2.get(self._health, timeout=5, trust_env=False).is_success:
+                    self._check_port()
                     return
             time.sleep(0.5)
         raise UserError(
             f"the vLLM server for {self.model} was not ready after {self._ready_timeout:.0f} s; see {self._log}, or "
             "give it longer with --ready_timeout SECONDS"
         )
+
+    def _check_port(self) -> None:
+        """Check that what answers here is this server: vLLM's port is free for others until its model is loaded.
+
+        Raises:
+            UserError: it is another program of this user; who listens for others is not known.
+        """
+        import psutil
+
+        groups: set[int] = set()
+        # Some systems do not say who listens.
+        with contextlib.suppress(psutil.Error, OSError, RuntimeError):
+            listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+            groups = {os.getpgid(each.pid) for each in listening if each.laddr.port == self._port and each.pid}
+        if not self._place.nodes and groups and self._process.pid not in groups:
+            raise UserError(
+                f"port {self._port} is in use by another server, which began to listen while this one loaded "
+                f"{self.model}; choose another or leave it out"
+            )
 
     def stop(self) -> None:
         """Stop the server and all of its child processes, after the requests in flight if it has a shutdown timeout."""

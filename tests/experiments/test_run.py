@@ -57,6 +57,15 @@ def test_folders_in_the_home_folder_may_be_named_as_in_a_shell(read, monkeypatch
     assert pipeline.runs[1].argv()[2:] == ["/home/mira/a b", "--output_dir", "/home/mira/runs/pairs"]
 
 
+def test_a_run_may_name_the_home_folder_as_in_a_shell(read, monkeypatch):
+    """Its result is looked for there, and so is what a job has left."""
+    monkeypatch.setenv("HOME", "/home/mira")
+    entry = {"title": "t", "command": "notewriter evaluate --limit 5 --output-dir=~/e", "serve": "~/m"}
+    (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [entry]})).runs
+    assert run.results() == [Path("/home/mira/e/metrics.json")]
+    assert run.command_line()[4:] == ["--output_dir", "/home/mira/e", "--serve", "/home/mira/m"]
+
+
 def test_a_variable_can_have_another_value(read):
     assert read(RUNS, None, {"data": "a b"}).runs[1].argv()[2] == "a b"
 
@@ -68,6 +77,7 @@ def test_a_variable_can_have_another_value(read):
         ("notewriter pairs --index runs/index --output_dir p", "p/stats.json"),
         ("notewriter train dpo --accelerate cpu --output_dir m", "m/training.json"),
         ("notewriter evaluate --checkpoints m --output_dir e", "e/best_checkpoint.json"),
+        ("""notewriter evaluate --chains '{"bm25": [{"index": "i"}]}' --output_dir e""", "e/retrieval.json"),
         ("notewriter report --runs a b --output r.html", "r.html"),
         ("notewriter cloze --path c.jsonl --output q.jsonl", "q.jsonl"),
         ("notewriter report --worth --runs a b --output w.html", "w.html"),
@@ -84,6 +94,13 @@ def test_a_variable_can_have_another_value(read):
 def test_a_result_follows_from_the_command(read, command, result):
     (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [{"title": "t", "command": command}]})).runs
     assert run.results() == ([Path(result)] if result else [])
+
+
+def test_what_an_evaluation_leaves_follows_from_its_file_too(read, tmp_path):
+    (tmp_path / "e.yaml").write_text("checkpoints: m\noutput_dir: e\n")
+    entry = {"title": "t", "command": f"notewriter evaluate --config {tmp_path}/e.yaml"}
+    (run,) = read(yaml.safe_dump({"output_dir": "x", "runs": [entry]})).runs
+    assert run.results() == [Path("e/best_checkpoint.json")]
 
 
 @pytest.mark.parametrize("command", sorted(RESULTS.keys() - {"train"}))

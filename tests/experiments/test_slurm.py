@@ -474,6 +474,14 @@ def test_a_training_job_tells_its_attempts_too(run_job, tmp_path):
     assert [line.startswith(ATTEMPT) for line in lines] == [True, False] * 2
 
 
+@pytest.mark.parametrize("script", ["run.sbatch", "train.sbatch"])
+def test_a_job_starts_under_the_bash_of_clusters_too(script):
+    """Red Hat 8 has 4.4, without this variable of 5."""
+    command = ["bash", "-c", 'unset EPOCHSECONDS; source "$0"', str(SLURM / script)]
+    done = subprocess.run(command, env=os.environ | {"SLURM_JOB_ID": "7"}, capture_output=True, text=True)
+    assert "error: usage: sbatch" in done.stderr
+
+
 def test_a_dry_run_prints_lines_for_a_shell_and_submits_nothing(pipeline, queue, cluster_env, tmp_path):
     shown = slurm.submit(pipeline, cluster_env, dry_run=True)
     assert calls(tmp_path) == []

@@ -10,6 +10,7 @@ from urllib.request import proxy_bypass_environment
 import pytest
 from fake_endpoint import fake_endpoint
 
+from notewriter.ground.config import parse
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
 from notewriter.models import roles, servers
@@ -411,6 +412,13 @@ def test_a_server_of_ours_gets_no_key_of_another_service(tmp_path, served):
 
 def test_a_sign_in_a_path_is_no_secret():
     check_inputs(ModelArguments(base_url="http://node7:8000/v1/@team/model", model="m"), None)
+
+
+def test_the_environment_in_a_configuration_file_names_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTEWRITER_CACHE", "ours.sqlite")
+    (tmp_path / "run.yaml").write_text("env: {NOTEWRITER_CACHE: theirs.sqlite}\n")
+    (arguments,) = parse(ModelArguments, ["--config", str(tmp_path / "run.yaml")])
+    assert arguments.cache == "theirs.sqlite"
 
 
 async def test_resources_are_checked_and_share_one_cache(tmp_path):

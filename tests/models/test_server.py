@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from fake_endpoint import fake_endpoint
 
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Sampling
@@ -145,6 +146,17 @@ def test_a_port_in_use_is_named(stand_in, model, tmp_path):
         ):
             pytest.fail("served")
     assert stand_in() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say who listens at a port")
+def test_another_server_that_listens_first_is_not_taken_for_this_one(stand_in, model, tmp_path, monkeypatch):
+    """Two runs that are started together both find a port free, since vLLM listens when its model is loaded."""
+    monkeypatch.setenv("STAND_IN", "hang")
+    with fake_endpoint() as other:
+        port = int(other.base_url.split(":")[-1].removesuffix("/v1"))
+        monkeypatch.setattr(serving, "_claim_port", lambda port: port)
+        with pytest.raises(UserError, match=f"port {port} is in use by another server"):
+            serve(model, log=tmp_path / "log", port=port).__enter__()
 
 
 @pytest.mark.parametrize("port", [70000, -1])
