@@ -51,21 +51,22 @@ class WrittenRollout(HarvestRollout):
         """The gold evidence's reply, as a conversation to learn."""
         stage, messages, _, _, variables = prompt
         words = self._recipe.gold_note_words
-        text = await written(stage.kind, self.question, variables, self.search, words)
-        if text is None:
-            attempt.reason = UNKNOWN
-        elif stage.kind == "answer" and (text := told_answer(messages, self.question)) is None:
-            attempt.reason = UNTOLD
-        if text is not None:
-            reply = self.resources.prompts.reply_with(stage.name, text, variables)
-            row: Conversation = {
-                "schema": SCHEMA,
-                "messages": [*messages, {"role": "assistant", "content": reply}],
-                "stage": stage.name,
-                "method": self.trace.method,
-                "question_id": self.question.id,
-                "top_k": self._options.get("top_k"),
-            }
-            attempt.rows = [row]
-            self.trace.steps.append(GoldReply(stage.name, stage.role, messages, text))
+        text, reason = await written(stage.kind, self.question, variables, self.search, words), UNKNOWN
+        if text and stage.kind == "answer":
+            text, reason = told_answer(messages, self.question), UNTOLD
+        # At an extractive stage there may be no sentence that holds the evidence.
+        reply = self.resources.prompts.reply_with(stage.name, text or "", variables)
+        if not (text and reply):
+            attempt.reason = reason
+            return None
+        row: Conversation = {
+            "schema": SCHEMA,
+            "messages": [*messages, {"role": "assistant", "content": reply}],
+            "stage": stage.name,
+            "method": self.trace.method,
+            "question_id": self.question.id,
+            "top_k": self._options.get("top_k"),
+        }
+        attempt.rows = [row]
+        self.trace.steps.append(GoldReply(stage.name, stage.role, messages, text))
         return text

@@ -23,6 +23,7 @@ from notewriter.models.client import RequestRefused
 from notewriter.models.roles import ControlSettings, ModelArguments, control_settings
 from notewriter.models.thoughts import after_thinking
 from notewriter.retrieval import encoders
+from notewriter.rollouts.extraction import named_in
 from notewriter.rollouts.method import Stage
 from notewriter.rollouts.parsing import parse_note
 from notewriter.rollouts.regression import FITTED
@@ -269,9 +270,13 @@ def _control(place: str, settings: ControlSettings) -> Control:
 def _replies_in(run: Path) -> Replies:
     replies = defaultdict(list)
     for trace in read_traces(run / "traces.jsonl"):
+        searches = [step for step in trace.steps if isinstance(step, Retrieval)]
+        titles = {passage["title"] for search in searches for passage in search.passages}
         for step in trace.steps:
             if not isinstance(step, Retrieval) and step.role == "notes":
-                replies[trace.question_id, step.stage].append(step.text)
+                # An extractive note is marks of sentences in its prompt.
+                note = named_in(after_thinking(step.text), step.messages[-1]["content"], titles)
+                replies[trace.question_id, step.stage].append(note)
     return dict(replies)
 
 

@@ -5,7 +5,7 @@ named sentences are copied without a mistake, and training changes only the choi
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import ascii_uppercase
 
@@ -33,12 +33,18 @@ def named_sentences(reply: str, passages: Sequence[Passage]) -> str:
     return _named(reply, dict(zip(_marks(), _sentences_of(passages), strict=False)))
 
 
-def named_in(reply: str, prompt: str) -> str:
-    """As `named_sentences`, from the prompt instead of its passages; a first sentence keeps the title before it."""
+def named_in(reply: str, prompt: str, titles: Collection[str] = ()) -> str:
+    """As `named_sentences`, from the prompt instead of its passages.
+
+    A first sentence keeps the title before it, unless this is one of `titles`.
+    """
+    # A title may begin with another one.
+    known = "|".join(map(re.escape, sorted(titles, key=len, reverse=True)))
+    title = re.compile(rf"\A(?:\[\d+\] )?(?:{known}): ")
     # Text and marks take turns in a line.
     lines = (_MARK.split(line) for line in prompt.split("\n"))
     pairs = (pair for line in lines for pair in zip(line[1::2], line[::2], strict=False))
-    return _named(reply, {mark: sentence.strip() for mark, sentence in pairs})
+    return _named(reply, {mark: title.sub("", sentence).strip() for mark, sentence in pairs})
 
 
 def names_of(note: str, passages: Sequence[Passage]) -> str:

@@ -79,10 +79,14 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
     return None
 
 
+# `"True" or "False"`, `True | False` and `True/False`, copied from a prompt, are neither.
+_OR_ELSE = r"""["'\u201c\u201d*,\s]*(?:\bor\b|[|/])["'\u201c\u201d*,\s]*(?:true|false)\b"""
 _STATUS = re.compile(
-    r"""status["'\u201d*_]*\s*(?:[:=\uff1a]|is\b)\s*["'\u201c*_]*(true|false)(?![^\W_])""", re.IGNORECASE
+    r"""status["'\u201d*_]*\s*(?:[:=\uff1a]|is\b)\s*["'\u201c*_]*(true|false)(?![^\W_])"""
+    rf"(?!{_OR_ELSE})",
+    re.IGNORECASE,
 )
-_STATUS_ALONE = re.compile(r"\A\W*(true|false)(?!\W*or\b|/)(?=\s*(?:[^\w\s]|\n|\Z))", re.IGNORECASE)
+_STATUS_ALONE = re.compile(rf"\A\W*(true|false)(?!\W*or\b|{_OR_ELSE})(?=\s*(?:[^\w\s]|\n|\Z))", re.IGNORECASE)
 
 
 def parse_status(text: str) -> bool | None:
@@ -163,13 +167,13 @@ def parse_verdict(text: str, words: Sequence[str]) -> str | None:
     """The verdict of a reply, one of some (lower-case) words: the last that stands alone, or else ends the reply.
 
     `Yes.`, `**No**` and `Verdict: no` stand alone, as a sentence or a line. A reply without either may begin with its
-    verdict ("No, the builder is missing"), also behind a label. None if there is no verdict: neither "yes or no",
-    copied from the prompt, nor a word that its clause denies ("I cannot say yes") is one. Thinking is skipped.
+    verdict ("No, the builder is missing"), also behind a label. None if there is no verdict: "yes or no" and "yes/no",
+    copied from the prompt, are none, nor is a word that its clause denies ("I cannot say yes"). Thinking is skipped.
     """
     text = after_thinking(text).strip()
     one = rf"({'|'.join(map(re.escape, words))})"
     alone = [re.fullmatch(rf"(?:.*[:\uff1a])?\W*{one}\W*", each, re.IGNORECASE) for each in _STATEMENT.split(text)]
-    text = re.sub(rf"\b{one}\b\W+(?:or|and)\W+{one}\b", "", text, flags=re.IGNORECASE)
+    text = re.sub(rf"\b{one}\b[^\w|/]*(?:\b(?:or|and)\b|[|/])[^\w|/]*{one}\b", "", text, flags=re.IGNORECASE)
     ends = re.search(rf"(?<!\w){one}\W*\Z", text, re.IGNORECASE)
     if ends and _DENIAL.search(_CLAUSE.split(text[: ends.start()])[-1]):
         ends = None

@@ -216,7 +216,7 @@ class Rollout:
             return [first]
         self.count("stopped_in_thinking")
         second = await self.call(stage, messages, replace(sampling, stop=()), sample)
-        return [first, replace(second, text=_cut(second.text, sampling.stop))]
+        return [first, _stopped(second, sampling.stop)]
 
     async def call(self, stage: Stage, messages: list[Message], sampling: Sampling, sample: int) -> Completion:
         """A call of the stage's model; every one of a rollout goes through here."""
@@ -266,10 +266,13 @@ def _spelling(text: str, tokens: list[tuple[str, float]]) -> list[tuple[str, flo
     return tokens[len(tokens) - count :] if wanted else []
 
 
-def _cut(text: str, stop: tuple[str, ...]) -> str:
-    """The text up to the first stop string after the thinking."""
+def _stopped(completion: Completion, stop: tuple[str, ...]) -> Completion:
+    """A completion up to the first stop string after the thinking; one that has it is whole, wherever it was cut."""
+    text = completion.text
     reply = without_thinking(text)
     thinking, reply = text[: text.rfind(reply)] if reply else text, reply.lstrip()
+    kept = reply
     for mark in stop:
-        reply = reply.partition(mark)[0]
-    return thinking + reply
+        kept = kept.partition(mark)[0]
+    is_whole = kept != reply and after_thinking(text)
+    return replace(completion, text=thinking + kept, finish_reason="stop" if is_whole else completion.finish_reason)

@@ -3,7 +3,7 @@
 import pytest
 
 from notewriter.data import sampling
-from notewriter.data.build_gold import UNTOLD, roll_out
+from notewriter.data.build_gold import UNKNOWN, UNTOLD, roll_out
 from notewriter.data.judges import metric
 from notewriter.data.recipe import PreparedMethod, Recipe
 from notewriter.ground.records import Completion, Passage, Question
@@ -19,15 +19,17 @@ class Model:
 
 @pytest.fixture
 def reply():
-    """What is trained as the answer to a question given one passage, or why nothing is."""
+    """What is trained as the reply to a question given one passage, or why nothing is."""
 
-    async def roll(question, passage):
+    async def roll(question, passage, stage="vanilla/answer", extractive=()):
         class Shelf:
             def search(self, query, top_k):
                 return [Passage("p1", "Films", passage)]
 
-        recipe = Recipe(stages=["vanilla/answer"], methods={"vanilla": PreparedMethod(METHODS["vanilla"], {})})
-        record = await roll_out(question, Resources({"policy": Model()}, Prompts(), Shelf()), recipe)
+        method = stage.partition("/")[0]
+        recipe = Recipe(stages=[stage], methods={method: PreparedMethod(METHODS[method], {})})
+        prompts = Prompts(extractive=extractive)
+        record = await roll_out(question, Resources({"policy": Model()}, prompts, Shelf()), recipe)
         rows = [row["messages"][-1]["content"] for row in record["rows"]]
         return rows + [drop["reason"] for drop in record["drops"]]
 
@@ -45,6 +47,21 @@ async def test_of_several_answers_the_first_that_the_prompt_tells_is_written(rep
     assert await reply(question, "Mira built the bridge.") == ["Mira"]
     assert await reply(question, "The bridge is by Mira Tolen.") == ["Mira Tolen"]
     assert await reply(question, "The bridge is old.") == [UNTOLD]
+
+
+@pytest.mark.parametrize(
+    ("facts", "trained"),
+    [
+        (("Osk lies on the Ume",), "[A]"),
+        # Parts of sentences, which together are no sentence of the passage.
+        (("Osk lies on the Ume", "Mira built its bridge"), UNKNOWN),
+    ],
+)
+async def test_evidence_whose_sentences_cannot_be_named_is_no_reply_at_an_extractive_stage(reply, facts, trained):
+    question = Question("q1", "Where does Osk lie?", ("on the Ume",), supporting_facts=facts)
+    passage = "Osk lies on the Ume, a river. Mira built its bridge in 1871."
+    stage = "recomp/compress"
+    assert await reply(question, passage, stage, extractive=[stage]) == [trained]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ def test_an_unsure_sentence_is_searched_with_but_for_what_is_made_up_and_is_writ
     assert rollout.trace.counts == {"steps": 3, "sure_steps": 1}
 
 
+def test_an_empty_draft_ends_the_loop_and_counts_as_no_draft_that_was_kept():
+    rollout = ScriptedRollout("flare", ["Osk has a bridge.", "", "Mira"])
+    assert run(rollout) == "Mira"
+    assert rollout.trace.counts == {"steps": 2, "unfinished": 1}
+
+
 def test_without_a_first_search_the_first_sentence_is_a_draft_too():
     """FlashRAG's FLARE, which ReSP's Table 2 has."""
     rollout = ScriptedRollout("flare", ["So the answer is: Mira~0.9"])

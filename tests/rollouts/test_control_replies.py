@@ -226,6 +226,23 @@ def test_a_second_reader_answers_from_the_notes_that_a_run_wrote(world, endpoint
     assert all("Mira Tolen lived at the river" in prompt for prompt in read)
 
 
+def test_of_an_extractive_run_the_sentences_are_read_again_and_counted_and_not_their_marks(world, tmp_path):
+    settings = {"method": "recomp", "method_options": {}}
+    with fake_endpoint(lambda request: "[C][A]") as naming:
+        config = run_config(tmp_path, "first", world, naming, settings | {"extractive_stages": ["recomp/compress"]})
+        evaluate.main(config)
+        for name in ("replay", "lead"):
+            models = {"notes": {"control": name, "words": str(tmp_path / "first")}}
+            evaluate.main(run_config(tmp_path, name, world, naming, settings | {"models": models}))
+    first, replay, lead = (
+        read_predictions(tmp_path / name / "predictions.jsonl").values() for name in ("first", "replay", "lead")
+    )
+    assert [each.note for each in replay] == [each.note for each in first]
+    assert all(each.note and "[" not in each.note for each in first)
+    words = [each.scores["note_words"] for each in first]
+    assert [each.scores["note_words"] for each in lead] == words and min(words) > 1
+
+
 def test_pairs_of_the_gold_evidence_and_a_control_need_no_model(world, tmp_path):
     models = {"notes": {"control": "hard_negative"}, "policy": {"control": "empty"}}
     options = {"stages": {"recomp/compress": "reference"}, "gold_stages": ["recomp/compress"], "dev_share": 0.0}

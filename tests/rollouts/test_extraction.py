@@ -54,3 +54,11 @@ def test_the_sentences_that_a_reply_names_can_be_read_from_its_prompt():
     assert named_in("[B][C]", prompt) == "It is by Ana Kesk.\nAna Kesk: She is old."
     assert named_in("[D]", prompt) == ""
     assert named_in("In words.", prompt) == "In words."
+
+
+@pytest.mark.parametrize("number", ["", "[7] "])
+def test_a_known_title_before_a_first_sentence_is_no_part_of_it(number):
+    trial = Passage("3", "Ana Kesk: A Trial", "It is long.")
+    prompt = "\n".join(f"{number}{each.title}: {each.text}" for each in marked([*PASSAGES, trial]))
+    note = named_in("[A][C][D]", prompt, {"Ana Kesk", trial.title})
+    assert note == f"{number}Low Tide: Low Tide is a film.\nShe is old.\nIt is long."

@@ -256,6 +256,22 @@ async def test_a_stop_string_does_not_cut_a_models_thinking(resources, stop, rep
     assert (step.completion.prompt_tokens, step.completion.seconds) == (10, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(THOUGHTS, "stop"), (THOUGHTS.partition("</think>")[0], "length"), ("<think>\n\n</think>Mi", "length")],
+)
+async def test_a_reply_drawn_without_its_stop_string_is_whole_if_it_was_cut_behind_it(resources, text, reason):
+    class CutThinker(Thinker):
+        async def complete(self, messages, sampling, **options):
+            completion = await super().complete(messages, sampling, **options)
+            return replace(completion, finish_reason="stop" if sampling.stop else "length")
+
+    rollout = Rollout(QUESTION, "m", Resources({"policy": CutThinker(text)}, resources.prompts))
+    await rollout.generate(STAGE, stop=("\n",), word="yes")
+    assert rollout.trace.counts == {"stopped_in_thinking": 1}
+    assert [step.completion.finish_reason for step in rollout.trace.generations] == [reason]
+
+
 async def test_a_stop_string_cuts_a_reply_in_marks_of_its_own(resources):
     model = Thinker("<think>A line.\nWell.</think><response>\nMira\nObservation: no.</response>")
     rollout = Rollout(QUESTION, "m", Resources({"policy": model}, resources.prompts))

@@ -76,7 +76,7 @@ async def flare(
                 evidence = await take_notes(rollout, NOTE, query, evidence, taken)
             reply = await rollout.generate(STEP, stop=("\n",), passages=evidence, **variables)
             sentence = next_sentence(reply, answer_style)
-        else:
+        elif sentence:
             rollout.count("sure_steps")
         if not sentence:
             break
