@@ -109,6 +109,16 @@ def test_so_does_one_of_several_processes(
     assert seen == in_one[7:]
 
 
+def test_rows_of_like_length_have_one_order_on_any_number_of_processes(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = make(train_sampling_strategy="group_by_length", gradient_accumulation_steps=2)
+    one_of_two = make(train_sampling_strategy="group_by_length")
+    order = [*alone._get_train_sampler()]
+    monkeypatch.setattr(DPOConfig, "world_size", 2)
+    assert [*one_of_two._get_train_sampler()] == order
+
+
 @pytest.mark.parametrize("strategy", ["prompts", "random", "group_by_length", "batch_rebalance"])
 @pytest.mark.parametrize("seed", ["seed", "data_seed"])
 def test_another_seed_is_another_order(strategy: str, seed: str, make: Any) -> None:

@@ -53,15 +53,15 @@ class Steps(RecomputesByNeed):
         """transformers' sampler, whose order follows from the seed and the epoch alone.
 
         transformers 5.19 draws that of group_by_length from torch's global generator, so that a resumed run would
-        repeat rows and leave others out, and gives batch_rebalance one constant seed.
+        repeat rows and leave others out, and groups the rows of a process's share of a step, so that the order would
+        depend on the number of processes; batch_rebalance has one constant seed.
         """
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, BatchRebalanceSampler):
             sampler.seed = self.seed_of_order()
         if isinstance(sampler, LengthGroupedSampler):
-            return self.of_epoch(
-                len(sampler), partial(get_length_grouped_indices, sampler.lengths, sampler.batch_size, None)
-            )
+            rows = sampler.batch_size * self.args.world_size
+            return self.of_epoch(len(sampler), partial(get_length_grouped_indices, sampler.lengths, rows, None))
         return sampler
 
     def of_epoch(self, rows: int, draw: Callable[[torch.Generator], Iterable[int]]) -> Sampler[int]:
