@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, KTOConfig
 
@@ -29,6 +29,14 @@ FEATURES: dict[str, Any] = {
     **rows.SAID,
 }
 """The columns of a pair that training reads; all others of the file stay on disk."""
+
+TOKENISED: dict[str, Any] = {
+    **dict.fromkeys(("prompt_ids", "chosen_ids", "rejected_ids"), List(Value("int64"))),
+    "diverging": Value("string"),
+    "unread": rows.SAID["unread"],
+    "length": Value("int64"),
+}
+"""The columns that `tokenize` adds. `datasets` would take the type of a side that KTO's first rows lack for null."""
 
 
 def load(
@@ -225,6 +233,7 @@ def tokenize(
         tokens,
         batched=True,
         batch_size=64,
+        features=Features({**dataset.features, **TOKENISED}),  # type: ignore[no-untyped-call]
         num_proc=processes,
         new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",

@@ -22,7 +22,7 @@ from notewriter.artifacts.training_record import TRAINING_RECORD, read_training_
 from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.ground.folders import new_folder
-from notewriter.models.checkpoint import Checkpoint, load, loading
+from notewriter.models.checkpoint import Checkpoint, is_hub_id, load, loading
 from notewriter.models.tokenizer import check_class, check_served
 from notewriter.training.model import exchange, weights
 
@@ -73,9 +73,12 @@ def _is_merged(adapter: Path, folder: Path) -> bool:
 def settings_of(model: ModelConfig) -> Any:
     """PEFT's settings of the adapter to train; None where all weights are trained.
 
-    TRL makes a text of a list of one name, which PEFT takes for a pattern of whole names. It stays a name here.
+    TRL makes a text of a list of one name, which PEFT takes for a pattern of whole names. It stays a name here. And TRL
+    leaves out the base's revision on the Hub, so that the adapter would be loaded with the newest base.
     """
     settings: Any = get_peft_config(model)
+    if settings is not None and is_hub_id(model.model_name_or_path or ""):
+        settings.revision = model.model_revision
     if settings is not None and isinstance(names := settings.target_modules, str) and names.isidentifier():
         settings.target_modules = {names}
     return settings

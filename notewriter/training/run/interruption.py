@@ -69,7 +69,9 @@ class StopOnSignal(TrainerCallback):
         if self.stopping:
             control.should_save = control.should_evaluate = False
 
-    def on_prediction_step(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         """Save and end during an evaluation, which may take longer than the time that is left.
 
         Raises:
@@ -82,6 +84,8 @@ class StopOnSignal(TrainerCallback):
             run = Path(args.output_dir or "")
             if not on_main_process(lambda: state.global_step in checkpoints_of(run)):
                 self.trainer._save_checkpoint(self.trainer.model, trial=None)  # type: ignore[arg-type]
+                # As after any other checkpoint: `keeping.Complete` adds its part.
+                self.trainer.callback_handler.on_save(args, state, control)
             self.end()
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ from notewriter.training.run.recomputation import RecomputesByNeed
 from notewriter.training.run.resumption import on_main_process
 from notewriter.training.run.saved import last_finite
 from notewriter.training.run.throughput import Meter
-from notewriter.training.sampler import OrderOfEpoch
+from notewriter.training.sampler import OrderOfEpoch, tell_epoch
 
 SKIPPED = 24
 """Steps that float16 may skip one after another: it halves its scale, first 2^16, each time until gradients fit."""
@@ -46,26 +46,27 @@ class Steps(RecomputesByNeed):
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
+        tell_epoch(state["train_dataloader"].batch_sampler, state["epoch"])
         super()._run_epoch(*arguments, **state)  # type: ignore[no-untyped-call]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         """transformers' sampler, whose order follows from the seed and the epoch alone.
 
         transformers 5.19 draws that of group_by_length from torch's global generator, so that a resumed run would
-        repeat rows and leave others out, and gives batch_rebalance one constant seed.
+        repeat rows and leave others out, and groups the rows of a process's share of a step, so that the order would
+        depend on the number of processes; batch_rebalance has one constant seed.
         """
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, BatchRebalanceSampler):
             sampler.seed = self.seed_of_order()
         if isinstance(sampler, LengthGroupedSampler):
-            return self.of_epoch(
-                len(sampler), partial(get_length_grouped_indices, sampler.lengths, sampler.batch_size, None)
-            )
+            rows = sampler.batch_size * self.args.world_size
+            return self.of_epoch(len(sampler), partial(get_length_grouped_indices, sampler.lengths, rows, None))
         return sampler
 
     def of_epoch(self, rows: int, draw: Callable[[torch.Generator], Iterable[int]]) -> Sampler[int]:
-        """A sampler of the orders that `draw` returns for the run's seed and the current epoch."""
-        return OrderOfEpoch(rows, draw, self.seed_of_order(), lambda: int(self.state.epoch or 0))
+        """A sampler of the orders that `draw` returns for the run's seed and each epoch."""
+        return OrderOfEpoch(rows, draw, self.seed_of_order())
 
     def seed_of_order(self) -> int:
         """`data_seed`, or `seed` without it."""

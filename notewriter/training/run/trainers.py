@@ -82,6 +82,8 @@ def build(
     trl_functions.replace_functions()
     training.model_init_kwargs = weights.loading_options(training, model)
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
+    # An adapter that the run starts from is in it.
+    of_base = replace(model, model_name_or_path=base)
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     with writing(rows.cache()), adapters.adapting():
@@ -91,7 +93,7 @@ def build(
             train_dataset=datasets["train"].select_columns(columns),
             eval_dataset=datasets["dev"].select_columns(columns) if training.eval_strategy != "no" else None,
             processing_class=tokenizer,
-            peft_config=adapters.settings_of(model),
+            peft_config=adapters.settings_of(of_base),
             quantization_config=get_quantization_config(model),
             **options,
         )
@@ -109,7 +111,6 @@ def build(
     adapters.leave_casts_out(trainer.model, trainer.accelerator)
     if recomputes_by_need(training):
         sizes = cost_model.sizes_of(datasets["train"])
-        of_base = replace(model, model_name_or_path=base)
         needed = need_of(sizes, shared, training, of_base, trainer.accelerator)
         trainer.recompute_by_need(bare(trainer.model, trainer.accelerator), needed, training.memory_share)
     return trainer

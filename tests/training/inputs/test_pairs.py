@@ -10,6 +10,7 @@ from chat_families import STOPS, TEMPLATES, tokenizer_of
 from datasets import Dataset
 from transformers import AutoTokenizer
 
+from notewriter.ground import jsonl
 from notewriter.ground.errors import UserError
 from notewriter.training.inputs import pairs, rows
 
@@ -119,6 +120,19 @@ def test_completions_are_measured_with_what_ends_the_turn(family: str, chosen: s
     assert tokenizer.decode(measured["rejected_ids"]) == rejected
     assert measured["length"] == len(measured["prompt_ids"]) + 2
     assert measured["diverging"] == ""
+
+
+def test_rows_of_kto_may_be_sorted_by_their_label(tiny_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    # One more than are tokenised at once.
+    jsonl.write(file, ({"prompt": "whose museum", "completion": "town", "label": row < 64} for row in range(65)))
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    dataset = pairs.tokenize(pairs.read(file, labelled=True), tokenizer, frozenset([tokenizer.eos_token_id]), file)
+
+    good, bad = dataset[0], dataset[64]
+    assert good["rejected_ids"] == bad["chosen_ids"] == []
+    assert tokenizer.decode(good["chosen_ids"]) == tokenizer.decode(bad["rejected_ids"]) == "town <end>"
 
 
 def test_row_that_the_chat_template_refuses_is_named(

@@ -12,6 +12,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, TrainingArguments
+from trl import ModelConfig
 
 from notewriter.ground.errors import UserError
 from notewriter.models.checkpoint import Checkpoint
@@ -43,6 +44,17 @@ def first_round(options: Options, tmp_path: Path) -> Path:
     """An adapter that was trained on the tiny model."""
     train_dpo.main(options(output_dir=tmp_path / "first"))
     return tmp_path / "first"
+
+
+def test_an_adapter_names_the_revision_of_its_base_on_the_hub() -> None:
+    def revision(base: str) -> str | None:
+        model = ModelConfig(model_name_or_path=base, model_revision="v2", use_peft=True)
+        found: str | None = adapters.settings_of(model).revision
+        return found
+
+    assert revision("owner/name") == "v2"
+    # Such as the folder that an adapter was merged into, whose revision this is.
+    assert revision("runs/second/base") is None
 
 
 def history(run: Path) -> list[dict[str, Any]]:

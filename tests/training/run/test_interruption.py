@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from notewriter.artifacts.trackers import run_id
 from notewriter.training import dpo as train_dpo
+from notewriter.training.run.keeping import REFERENCE
 from notewriter.training.run.signals import SIGNALS, STOPPED
 from notewriter.training.run.trainers import MeteredDPOTrainer
 
@@ -110,6 +111,19 @@ def test_steps_since_the_last_entry_of_the_log_are_logged_before_the_run_stops(
         train_dpo.main(options(logging_steps=10, per_device_train_batch_size=2))
     state = json.loads((tmp_path / "run/checkpoint-3/trainer_state.json").read_text())
     assert [entry["step"] for entry in state["log_history"] if "loss" in entry] == [3]
+
+
+def test_a_checkpoint_from_an_evaluation_has_the_reference_that_followed_the_model(
+    options: Options, send: Callable[[str, int, signal.Signals], None], tmp_path: Path
+) -> None:
+    following = {"sync_ref_model": True, "ref_model_sync_steps": 1}
+    arguments = options(eval_strategy="steps", eval_steps=3, per_device_train_batch_size=2, **following)
+    send("prediction_step", 1, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        train_dpo.main(arguments)
+    assert (tmp_path / "run/checkpoint-3" / REFERENCE).is_file()
+    train_dpo.main(arguments)
+    assert (tmp_path / "run/training.json").is_file()
 
 
 def test_a_signal_in_the_last_evaluation_leaves_the_last_checkpoint_alone(
