@@ -84,6 +84,9 @@ def build(
     on_main_process(lambda: weights.check_whole(base, model.model_revision, training))
     # An adapter that the run starts from is in it.
     of_base = replace(model, model_name_or_path=base)
+    if isinstance(training, SFTConfiguration) and training.packing:
+        # TRL would pack each process's part by itself, so that rows would depend on their number.
+        training.dataset_num_proc = None
     # Before a LoRA adapter is drawn, so that every process draws the same one.
     set_seed(training.seed)
     with writing(rows.cache()), adapters.adapting():
