@@ -279,7 +279,7 @@ def by_score(case: Case, scores: Sequence[float | None], noise: Sequence[float |
     lower = {
         index: (value, errors[index])
         for index, value in scored.items()
-        if highest - value >= max(case.rules.min_gap, RESOLUTION)
+        if highest - value >= max(case.rules.min_gap - RESOLUTION, RESOLUTION)
     }
     worse = {
         index: (value, error)

@@ -7,7 +7,7 @@ import pytest
 from judge_cases import BEFORE, BOTH, QUESTION
 
 from notewriter.data.judges import JUDGES, chance, metric, next_search, reference, retrieval, status, whole_facts
-from notewriter.data.judges.case import NOTHING
+from notewriter.data.judges.case import NOTHING, by_score
 from notewriter.ground import plugins
 from notewriter.ground.errors import UserError
 from notewriter.ground.records import Passage, Question
@@ -193,6 +193,12 @@ async def test_min_gap_is_the_smallest_difference_that_makes_a_pair(make_case):
         case, _ = make_case(candidates, min_gap=min_gap)
         verdict = await metric(case)
         assert (verdict.chosen, verdict.reason) == (0, reason)
+
+
+async def test_a_gap_is_not_smaller_for_its_binary_digits(make_case):
+    """1 - 0.8 is 0.19999999999999996."""
+    case, _ = make_case(["Tolen", "Fulda"], min_gap=0.2)
+    assert by_score(case, [1.0, 0.8]).rejected == 1
 
 
 async def test_a_cut_candidate_is_never_the_better_one_but_may_be_the_worse(make_case):
