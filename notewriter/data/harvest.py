@@ -65,11 +65,13 @@ class Harvest:
         attempts: one entry per prompt at a trained stage, in the order in which the prompts came up.
         refused: the methods that ended because the endpoint refused a request.
         usage: (stage, role) -> calls and tokens of every distinct call.
+        counted: digests of these calls, which several methods may make.
     """
 
     attempts: list[Attempt] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     usage: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    counted: set[bytes] = field(default_factory=set)
 
     @property
     def rows(self) -> list[Any]:
@@ -127,7 +129,6 @@ class HarvestRollout(Rollout, ABC):
         self._options = options
         self._recipe = recipe
         self._harvest = harvest
-        self._counted: set[bytes] = set()
         self._found: dict[tuple[str, int], list[Passage]] = {}
         self._to_train: dict[str, int] | None = None
 
@@ -205,8 +206,8 @@ class HarvestRollout(Rollout, ABC):
         digest = hashlib.sha256(
             repr((stage.role, messages, sampling, sample)).encode("utf-8", "backslashreplace")
         ).digest()
-        if digest not in self._counted:
-            self._counted.add(digest)
+        if digest not in self._harvest.counted:
+            self._harvest.counted.add(digest)
             self._harvest.usage.setdefault((stage.name, stage.role), Counter()).update(
                 calls=1, prompt_tokens=completion.prompt_tokens, completion_tokens=completion.completion_tokens
             )

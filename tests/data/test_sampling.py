@@ -8,13 +8,14 @@ import pytest
 
 from notewriter.artifacts.pairs import COLUMNS
 from notewriter.artifacts.traces import ControlReply, GoldReply
-from notewriter.data.harvest import Harvest
+from notewriter.data.harvest import Harvest, harvest_rollouts
 from notewriter.data.judges import decision, likelihood, llm, metric, outcome, reference, retrieval
 from notewriter.data.judges.case import NOTHING, Rules, Verdict, judge
-from notewriter.data.recipe import Recipe
+from notewriter.data.recipe import PreparedMethod, Recipe
 from notewriter.data.sampling import SamplingRollout
 from notewriter.ground.records import Completion, Passage, Question, Sampling
 from notewriter.methods import METHODS
+from notewriter.methods.vanilla import ANSWER
 from notewriter.models.client import RequestRefused
 from notewriter.rollouts.controls import Control, Replay, empty, hard_negative, in_order
 from notewriter.rollouts.prompts import Prompts
@@ -532,6 +533,23 @@ async def test_calls_of_a_judge_are_no_steps_of_the_method_but_their_tokens_coun
     # Three distinct candidates, and the method's own decision.
     assert calls["deepnote/decide", "judge"] == {"calls": 4, "prompt_tokens": 200, "completion_tokens": 8}
     assert sum(tokens["calls"] for tokens in calls.values()) == 1 + 1 + 9 + 4 + 1
+
+
+async def test_a_call_that_two_methods_make_for_a_question_counts_once():
+    """As the answer from plain passages, with which the judge gain compares the notes of each."""
+
+    @judge()
+    async def asking(case):
+        await case.ask(ANSWER, question="Who?", passages=[], answer_style="short")
+        return Verdict(0, 1)
+
+    methods = {name: PreparedMethod(METHODS[name], {}) for name in ("vanilla", "direct")}
+    judges = {f"{name}/answer": [asking] for name in methods}
+    recipe = Recipe(stages=list(judges), judges=judges, methods=methods)
+    resources = Resources({"policy": Model(by_sampler("Tolen", "Fulda"))}, Prompts(), Shelf())
+    record = await harvest_rollouts(QUESTION, resources, recipe, SamplingRollout)
+    calls = {each["stage"]: each["tokens"]["calls"] for each in record["usage"]}
+    assert calls == {"vanilla/answer": 9 + 1, "direct/answer": 9}
 
 
 async def test_searches_of_a_judge_are_no_steps_of_the_method(roll_out):
