@@ -1,7 +1,7 @@
 """Candidates written from the gold evidence, for teachers too weak to find them, and scores against that evidence.
 
 They use nothing that the model cannot see: a note has facts of the passages in its prompt, a query names the title of a
-passage that the index can find. Pairs mark them (`chosen_source.kind`).
+passage that the index can find. A text has a fact whatever its white space. Pairs mark them (`chosen_source.kind`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import Any
 from notewriter.evaluation.metrics.text import f1_of
 from notewriter.evaluation.notes import ANSWER, FACTS, note_quality
 from notewriter.ground.records import Message, Passage, Question
-from notewriter.ground.text import first_words, holds, normalise, tokens
-from notewriter.rollouts.controls import first_sentences, with_more
+from notewriter.ground.text import first_words, holds, normalise, places_of, tokens
+from notewriter.rollouts.controls import facts_among, first_sentences, with_more
 from notewriter.rollouts.method import Kind
 from notewriter.rollouts.parsing import parse_note
 
@@ -21,7 +21,7 @@ Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 
 async def gold_note(question: Question, variables: Mapping[str, Any], search: Search) -> str | None:
-    """The supporting facts that occur verbatim in the note so far or the passages; None without any.
+    """The supporting facts that occur whole in the note so far or the passages; None without any.
 
     The facts of a passage, or of a paragraph of the note, are one paragraph, as DeepNote's prompts ask.
     """
@@ -47,8 +47,8 @@ async def gold_query(question: Question, variables: Mapping[str, Any], search: S
     """
     note, asked = variables.get("note", ""), variables.get("queries", ())
     for fact in question.supporting_facts:
-        if fact not in note:
-            titles = [passage.title for passage in await search(fact, 3) if passage.title and fact in passage.text]
+        if not _has(note, fact):
+            titles = [passage.title for passage in await search(fact, 3) if passage.title and _has(passage.text, fact)]
             query = f"What is known about {titles[0]}?" if titles and titles[0] in note else None
             if query is None or (query not in asked and query not in note):
                 return query
@@ -167,17 +167,20 @@ def _named_answers(question: Question) -> tuple[str, ...]:
 
 
 def _known_facts(question: Question, variables: Mapping[str, Any]) -> Paragraphs:
-    """The supporting facts that occur verbatim in the note so far or the passages, by the paragraph or passage."""
+    """The supporting facts that occur whole in the note so far or the passages, by the paragraph or passage."""
     note = variables.get("note", "")
     sources = [*note.split("\n"), note, *(passage.text for passage in variables["passages"])]
     paragraphs: dict[str, list[str]] = {}
     for fact in question.supporting_facts:
-        if source := next((text for text in sources if fact in text), None):
+        if source := next((text for text in sources if _has(text, fact)), None):
             paragraphs.setdefault(source, []).append(fact)
     return list(paragraphs.values())
 
 
 def _new_facts(question: Question, variables: Mapping[str, Any]) -> list[str]:
     """The supporting facts that occur in the passages but not in the note so far."""
-    text = "\n".join(passage.text for passage in variables["passages"])
-    return [fact for fact in question.supporting_facts if fact in text and fact not in variables["note"]]
+    return [fact for fact in facts_among(question, variables["passages"]) if not _has(variables["note"], fact)]
+
+
+def _has(text: str, fact: str) -> bool:
+    return bool(places_of([fact], [text]))

@@ -173,6 +173,16 @@ async def test_the_gold_reply_of_a_note_taker_is_what_is_new_in_the_document_or_
     assert await gold_document_note(unknown, {"passages": [OSK], "note": ""}, search) is None
 
 
+async def test_a_fact_is_known_whatever_the_white_space_of_a_passage_or_note():
+    wide = BIRTH.replace(" ", "  ")
+    seen = {"passages": [replace(MIRA, text=f"{wide} She sings.")], "note": ""}
+    assert await gold_note(QUESTION, seen, search) == BIRTH
+    assert await gold_document_note(QUESTION, seen, search) == f"YES#{BIRTH}"
+    assert at_hand(QUESTION, seen).supporting_facts == (BIRTH,)
+    # Nothing is missing.
+    assert await gold_query(QUESTION, {"note": f"{MOTHER} {wide}", "queries": []}, search) is None
+
+
 @pytest.mark.parametrize(
     ("passage", "reply", "score"),
     [
