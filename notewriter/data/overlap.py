@@ -76,12 +76,13 @@ class _Row(TypedDict):
 
 
 def load_runs(folders: Sequence[Path]) -> list[Seen]:
-    """The questions of evaluation runs, as their configurations select them.
+    """The questions of evaluation runs, as their configurations select them; a run that is named twice is one.
 
     Raises:
         UserError: a folder has no configuration, or its questions cannot be loaded.
     """
-    return [Seen(question, str(folder)) for folder in folders for question in _selected(folder, read_config(folder))]
+    once = dict.fromkeys(folders)
+    return [Seen(question, str(folder)) for folder in once for question in _selected(folder, read_config(folder))]
 
 
 def check_data(folder: Path, evaluation: Sequence[Seen]) -> tuple[list[str], int]:

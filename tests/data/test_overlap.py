@@ -100,6 +100,11 @@ def test_a_run_is_compared_by_the_questions_that_it_used(data, world, tmp_path, 
     assert f"1 of {QUESTIONS} questions overlap with the 1 of {run}" in capsys.readouterr().out
 
 
+def test_a_run_that_is_named_twice_counts_once(world, tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"dataset": "jsonl", "path": world["path"], "seed": 0}))
+    assert len(overlap.load_runs([tmp_path, tmp_path])) == QUESTIONS
+
+
 def test_mistakes_are_told(data, tmp_path, evaluation):
     with pytest.raises(UserError, match="nothing to compare with"):
         overlap.main(["--data", *data])
