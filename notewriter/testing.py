@@ -132,7 +132,7 @@ def case_of(candidates: Sequence[str], question: Question, **changes: Any) -> Ca
         request="Write a note.",
         variables={"question": question.question, "passages": []},
         options={},
-        seen=(),
+        seen={},
         candidates=candidates,
         cut=[False] * len(candidates),
         ask=nothing,

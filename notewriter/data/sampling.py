@@ -187,7 +187,10 @@ class SamplingRollout(HarvestRollout):
             variables=variables,
             options=self._method.options | dict(self._options),
             seen={
-                passage["id"] for step in self.trace.steps if isinstance(step, Retrieval) for passage in step.passages
+                passage["id"]: passage["title"]
+                for step in self.trace.steps
+                if isinstance(step, Retrieval)
+                for passage in step.passages
             },
             candidates=[candidate.text for candidate in candidates],
             cut=[candidate.cut for candidate in candidates],

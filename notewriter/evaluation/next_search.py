@@ -7,7 +7,7 @@ question alone often does not.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -63,12 +63,13 @@ async def further_passages(
     return [passage for passage in found if passage.id not in seen][:k]
 
 
-def missing(question: Question, seen: Collection[str]) -> list[str]:
-    """The ids of the supporting passages that have not been seen."""
-    return [passage for passage in question.supporting_ids if passage not in seen]
+def missing(question: Question, seen: Mapping[str, str]) -> list[str]:
+    """The supporting passages that have not been seen, by id or by title; `seen` has the titles of passages by id."""
+    names = {*seen, *seen.values()}
+    return [gold for gold in question.supporting_ids if gold not in names]
 
 
-def reciprocal_rank_of_missing(question: Question, seen: Collection[str], further: Sequence[Passage]) -> float | None:
+def reciprocal_rank_of_missing(question: Question, seen: Mapping[str, str], further: Sequence[Passage]) -> float | None:
     """The mean reciprocal rank, in [0, 1], of the supporting passages that are missing among further ones.
 
     One that is not among them counts 0; None if none is missing.

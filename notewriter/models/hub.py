@@ -35,7 +35,9 @@ def check_at_hand(name: str, revision: str) -> None:
     """
     from huggingface_hub import try_to_load_from_cache
 
-    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str) and not commit_on_hub(name):
+    # Of a model in Mistral's own format, params.json.
+    cached = (try_to_load_from_cache(name, file, revision=revision) for file in ("config.json", "params.json"))
+    if not any(isinstance(path, str) for path in cached) and not commit_on_hub(name):
         raise UserError(
             f"{name}: is not in the Hub's cache of this machine, and the Hub cannot be reached or has no such model; "
             f"check the name, or run `notewriter fetch model {name} --output_dir FOLDER` on a machine with the "

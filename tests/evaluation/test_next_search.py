@@ -47,10 +47,10 @@ async def test_the_note_and_the_question_find_passages_that_were_not_seen():
 @pytest.mark.parametrize(
     ("seen", "further", "rank"),
     [
-        ((), ("p2", "x", "p1"), (1 + 1 / 3) / 2),
-        (("p1",), ("x", "p2"), 1 / 2),
-        (("p1",), ("x",), 0),
-        (("p1", "p2"), (), None),
+        ({}, ("p2", "x", "p1"), (1 + 1 / 3) / 2),
+        ({"p1": ""}, ("x", "p2"), 1 / 2),
+        ({"p1": ""}, ("x",), 0),
+        ({"p1": "", "p2": ""}, (), None),
     ],
 )
 def test_a_missing_passage_counts_by_its_reciprocal_rank(seen, further, rank):
@@ -58,9 +58,9 @@ def test_a_missing_passage_counts_by_its_reciprocal_rank(seen, further, rank):
     assert (missing(QUESTION, seen) == []) == (rank is None)
 
 
-def test_a_missing_passage_may_be_named_by_its_title():
+def test_a_passage_is_seen_or_missing_by_its_title_too():
     further = [Passage("1", "x", "text"), Passage("2", "p2", "text")]
-    assert reciprocal_rank_of_missing(QUESTION, ("p1",), further) == 1 / 2
+    assert reciprocal_rank_of_missing(QUESTION, {"1": "p1"}, further) == 1 / 2
 
 
 def test_an_answer_is_found_in_the_title_or_the_text_as_whole_words():

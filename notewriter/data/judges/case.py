@@ -3,7 +3,7 @@
 import math
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Annotated, Any, Literal, Protocol, get_args
@@ -114,7 +114,7 @@ class Case:
         request: the prompt that the candidates reply to.
         variables: what filled that prompt.
         options: the method's options with their values.
-        seen: the ids of the passages that the method has retrieved so far.
+        seen: the ids of the passages that the method has retrieved so far, each with its title.
         candidates: distinct, non-empty texts.
         cut: for each candidate, whether it was cut at its token limit, so that it may only be rejected.
         ask: asks the judge's model, or that of another role.
@@ -132,7 +132,7 @@ class Case:
     request: str
     variables: Mapping[str, Any]
     options: Mapping[str, Any]
-    seen: Collection[str]
+    seen: Mapping[str, str]
     candidates: Sequence[str]
     cut: Sequence[bool]
     ask: AskModel

@@ -39,7 +39,7 @@ def make_case():
             request="Write a note.",
             variables=changes.pop("variables", {"passages": [], "note": BEFORE}),
             options={"top_k": 2},
-            seen=changes.pop("seen", ()),
+            seen=changes.pop("seen", {}),
             candidates=candidates,
             cut=[candidate in cut for candidate in candidates],
             ask=ask,

@@ -129,12 +129,12 @@ async def test_reference_compares_a_note_takers_reply_with_what_is_new_in_its_do
 async def test_next_search_ranks_notes_by_what_is_missing_and_found_with_them(make_case):
     asked = QUESTION.question
     found = {f"Mira {asked}": ["p1", "x", "p2"], f"Osk {asked}": ["p1", "p2"], f"Bore {asked}": ["x", "y"]}
-    case, _ = make_case(["Mira and", "Bore and", "Osk and"], found=found, seen={"p1"}, note_words=1)
+    case, _ = make_case(["Mira and", "Bore and", "Osk and"], found=found, seen={"p1": ""}, note_words=1)
     verdict = await next_search(case)
     # What was seen takes no rank.
     assert verdict.scores == [0.5, 0, 1]
     assert (verdict.chosen, verdict.rejected) == (2, 1)
-    case, _ = make_case(["Mira", "Bore"], found=found, seen={"p1", "p2"})
+    case, _ = make_case(["Mira", "Bore"], found=found, seen={"p1": "", "p2": ""})
     verdict = await next_search(case)
     assert verdict.alike and verdict.reason == "no supporting passage is missing"
 
