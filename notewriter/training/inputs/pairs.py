@@ -233,7 +233,7 @@ def tokenize(
         tokens,
         batched=True,
         batch_size=64,
-        features=Features({**dataset.features, **TOKENISED}),  # type: ignore[no-untyped-call]
+        features=Features(**(dataset.features | TOKENISED)),  # type: ignore[no-untyped-call]
         num_proc=processes,
         new_fingerprint=rows.cache_key(dataset, tokenizer, stops, sys.modules[__name__]),
         desc=f"Tokenising {path.name}",
