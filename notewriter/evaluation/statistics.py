@@ -118,7 +118,7 @@ def two_way(differences: Sequence[Sequence[float]], *, resamples: int = PERMUTAT
     block = max(1, BLOCK // columns)
     means = np.concatenate(
         [_crossed(table, generator, min(block, resamples - start)) for start in range(0, resamples, block)]
-    ).round(DIGITS)
+    )
     other_side = min((means <= 0).sum(), (means >= 0).sum())
     low, high = np.quantile(means, [0.025, 0.975])
     interval = Interval(round(float(table.mean()), DIGITS), float(low), float(high))
