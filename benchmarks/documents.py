@@ -126,7 +126,7 @@ def measure(content: bytes, navigation: str, read: Read) -> Counter[str]:
     remaining = Counter(" ".join(words(each)) for each in found)
     counts = Counter(words=has.total(), kept_words=(has & kept).total(), other_words=(kept - has).total())
     for heading in tree.iter("h1", "h2", "h3", "h4", "h5", "h6"):
-        is_box = html_elements.BOXES & {*(heading.getparent().get("class") or "").split()}
+        is_box = html_elements.BOXES & html_elements.classes_of(heading.getparent())
         if not is_box and (key := " ".join(words(heading.text_content()))):
             counts["headings"] += 1
             counts["kept_headings"] += remaining[key] > 0

@@ -159,8 +159,8 @@ def _is_text(node: Any) -> bool:
     is_hidden = is_folded or node.get("aria-hidden") == "true" or "display:none" in style
     if is_hidden and role != "tabpanel" and node.find(".//math") is None:
         return False
-    names = [*(node.get("class") or "").split(), _own_id(node)]
-    dropped = NAMES.intersection(names)
+    names = {*classes_of(node), _own_id(node)}
+    dropped = NAMES & names
     if node.tag in TABLE_PARTS:
         dropped -= FRAME
     if "page-header" in dropped and has_heading(node):

@@ -192,8 +192,9 @@ def _gold(question: Question, passages: Sequence[Passage]) -> list[str]:
     """
 
     def is_meant(evidence: str, passage: Passage) -> bool:
-        by_name = bool(question.supporting_ids)
-        return has_name(passage, evidence) if by_name else bool(places_of([evidence], [passage.text]))
+        if question.supporting_ids:
+            return has_name(passage, evidence)
+        return bool(places_of([evidence], [passage.text]))
 
     wanted = question.supporting_ids or question.supporting_facts
     ids = [next((passage.id for passage in passages if is_meant(each, passage)), each) for each in wanted]

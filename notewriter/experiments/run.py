@@ -1,6 +1,5 @@
 """Pipelines: the runs in a file, each a command with its needs, its predecessors and its results."""
 
-import contextlib
 import itertools
 import json
 import math
@@ -160,10 +159,11 @@ def _result_of(argv: Sequence[str]) -> str | None:
     option, name = RESULTS.get(f"{command} {word}") or RESULTS.get(command, ("", ""))
     if program != "notewriter" or not option:
         return None
-    settings = given(without_options(argv, {"--config"}))
-    # An earlier run may have yet to make the file.
-    with contextlib.suppress(UserError):
+    try:
         settings = given(argv)
+    except UserError:
+        # An earlier run may have yet to make the configuration file.
+        settings = given(without_options(argv, {"--config"}))
     if command == "evaluate":
         name = next((file for each, file in RESULTS_OF_EVALUATE.items() if settings.get(each)), name)
     place: str | None = at_home(settings.get(option.removeprefix("--")))
